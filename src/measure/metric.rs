@@ -1,0 +1,453 @@
+//! The catalogue of metrics: name, unit, better direction, formula, which tests produce it.
+//!
+//! The only list; whoever names a metric parses it here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What a test measures.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum TestKind {
+    /// One long prompt at a time, cold.
+    Prefill,
+    /// Looping streams in a window, prompts warmed.
+    Decode,
+    /// The launch itself.
+    Startup,
+}
+
+impl TestKind {
+    /// Every kind, in the order in which a launch runs them.
+    pub const ALL: [TestKind; 3] = [TestKind::Startup, TestKind::Prefill, TestKind::Decode];
+
+    /// The name in a suite file.
+    pub fn name(self) -> &'static str {
+        match self {
+            TestKind::Prefill => "prefill",
+            TestKind::Decode => "decode",
+            TestKind::Startup => "startup",
+        }
+    }
+}
+
+/// Which way a metric gets better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// More is better: bounds are `min`.
+    Higher,
+    /// Less is better: bounds are `max`.
+    Lower,
+}
+
+/// A row of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The metric without suffix.
+    pub base: Base,
+    /// Name in suites, records and reports.
+    pub name: &'static str,
+    /// Unit of its values.
+    pub unit: &'static str,
+    /// Which way it gets better.
+    pub better: Direction,
+    /// Whether it is a latency and takes a suffix like `.p50`.
+    pub latency: bool,
+    /// Whether `-per-gpu` exists.
+    pub per_gpu: bool,
+    /// The tests that produce it.
+    pub tests: &'static [TestKind],
+    /// Formula, for documentation.
+    pub formula: &'static str,
+}
+
+/// A metric without its suffix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Base {
+    /// Tokens stamped in the window ÷ window.
+    OutputThroughput,
+    /// Median over requests of 1/TPOT.
+    PerRequestThroughput,
+    /// Time to first token.
+    Ttft,
+    /// Time per output token, per request.
+    Tpot,
+    /// Inter-token latency, token-weighted.
+    Itl,
+    /// Raw gaps between events.
+    ChunkGap,
+    /// (prompt − cached) ÷ TTFT.
+    PrefillThroughput,
+    /// Streams that emit, averaged over the window.
+    ActiveRequests,
+    /// Requests that ended in the window.
+    CompletedRequests,
+    /// Tokens stamped in the window.
+    OutputTokens,
+    /// Length of the window.
+    MeasuredTime,
+    /// Launch to first canary token.
+    ReadyTime,
+    /// KV capacity that the engine reports.
+    KvCapacity,
+}
+
+use Direction::{Higher, Lower};
+use TestKind::{Decode, Prefill, Startup};
+
+/// The catalogue, in the order in which reports show it.
+pub const CATALOGUE: [Entry; 13] = [
+    Entry {
+        base: Base::OutputThroughput,
+        name: "output-throughput",
+        unit: "tok/s",
+        better: Higher,
+        latency: false,
+        per_gpu: true,
+        tests: &[Decode],
+        formula: "tokens stamped in the window ÷ window",
+    },
+    Entry {
+        base: Base::PerRequestThroughput,
+        name: "per-request-throughput",
+        unit: "tok/s",
+        better: Higher,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "median over requests of 1/TPOT",
+    },
+    Entry {
+        base: Base::PrefillThroughput,
+        name: "prefill-throughput",
+        unit: "tok/s",
+        better: Higher,
+        latency: false,
+        per_gpu: true,
+        tests: &[Prefill],
+        formula: "(prompt − cached) ÷ TTFT",
+    },
+    Entry {
+        base: Base::Ttft,
+        name: "ttft",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Prefill, Decode],
+        formula: "t_1 − t_send",
+    },
+    Entry {
+        base: Base::Tpot,
+        name: "tpot",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "(t_last − t_1) ÷ (n − tokens of the first event), per request",
+    },
+    Entry {
+        base: Base::Itl,
+        name: "itl",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "gaps, token-weighted: a gap g that carried k tokens is k samples of g/k",
+    },
+    Entry {
+        base: Base::ChunkGap,
+        name: "chunk-gap",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "raw gaps between events",
+    },
+    Entry {
+        base: Base::ActiveRequests,
+        name: "active-requests",
+        unit: "",
+        better: Higher,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "emitting streams, averaged over the window",
+    },
+    Entry {
+        base: Base::CompletedRequests,
+        name: "completed-requests",
+        unit: "",
+        better: Higher,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode, Prefill],
+        formula: "requests that ended in the window",
+    },
+    Entry {
+        base: Base::OutputTokens,
+        name: "output-tokens",
+        unit: "tokens",
+        better: Higher,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "tokens stamped in the window",
+    },
+    Entry {
+        base: Base::MeasuredTime,
+        name: "measured-time",
+        unit: "s",
+        better: Lower,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode],
+        formula: "length of the window",
+    },
+    Entry {
+        base: Base::ReadyTime,
+        name: "ready-time",
+        unit: "s",
+        better: Lower,
+        latency: false,
+        per_gpu: false,
+        tests: &[Startup],
+        formula: "from the start of the process to the canary's token",
+    },
+    Entry {
+        base: Base::KvCapacity,
+        name: "kv-capacity",
+        unit: "tokens",
+        better: Higher,
+        latency: false,
+        per_gpu: false,
+        tests: &[Startup],
+        formula: "as the engine reports it",
+    },
+];
+
+impl Base {
+    /// Its row of the catalogue.
+    pub fn entry(self) -> &'static Entry {
+        // The test below holds that every base has exactly one row.
+        CATALOGUE.iter().find(|entry| entry.base == self).unwrap_or(&CATALOGUE[0])
+    }
+}
+
+impl Serialize for Base {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.entry().name)
+    }
+}
+
+impl<'de> Deserialize<'de> for Base {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        CATALOGUE
+            .iter()
+            .find(|entry| entry.name == name)
+            .map(|entry| entry.base)
+            .ok_or_else(|| serde::de::Error::custom(format!("unknown metric {name}")))
+    }
+}
+
+/// Which statistic of a latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stat {
+    /// Median.
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 95th percentile.
+    P95,
+    /// 99th percentile.
+    P99,
+    /// Arithmetic mean.
+    Mean,
+    /// Greatest value.
+    Max,
+}
+
+impl Stat {
+    /// Every statistic, in the order in which reports show them.
+    pub const ALL: [Stat; 6] = [Stat::P50, Stat::P90, Stat::P95, Stat::P99, Stat::Mean, Stat::Max];
+
+    /// The suffix without its dot.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stat::P50 => "p50",
+            Stat::P90 => "p90",
+            Stat::P95 => "p95",
+            Stat::P99 => "p99",
+            Stat::Mean => "mean",
+            Stat::Max => "max",
+        }
+    }
+
+    /// The percentile in whole hundredths, for exact counting; `None` for mean and max.
+    pub fn percent(self) -> Option<u32> {
+        match self {
+            Stat::P50 => Some(50),
+            Stat::P90 => Some(90),
+            Stat::P95 => Some(95),
+            Stat::P99 => Some(99),
+            Stat::Mean | Stat::Max => None,
+        }
+    }
+}
+
+/// A metric as a bound names it: `ttft.p50`, `output-throughput-per-gpu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Metric {
+    /// Which.
+    pub base: Base,
+    /// The suffix; `None` for metrics that are no latency.
+    pub stat: Option<Stat>,
+    /// Divided by `engine.gpus`.
+    pub per_gpu: bool,
+}
+
+/// A name that is no metric a bound can use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct UnknownMetric {
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+impl FromStr for Metric {
+    type Err = UnknownMetric;
+
+    fn from_str(text: &str) -> Result<Metric, UnknownMetric> {
+        let (head, suffix) = text.split_once('.').map_or((text, None), |(h, s)| (h, Some(s)));
+        let (name, per_gpu) = head.strip_suffix("-per-gpu").map_or((head, false), |n| (n, true));
+        let Some(entry) = CATALOGUE.iter().find(|entry| entry.name == name) else {
+            return Err(UnknownMetric {
+                message: format!("`{text}` is not a metric"),
+                help: nearest(text),
+            });
+        };
+        if per_gpu && !entry.per_gpu {
+            return Err(UnknownMetric {
+                message: format!("`{name}` has no -per-gpu form"),
+                help: format!("write \"{name}\""),
+            });
+        }
+        let stat = match (entry.latency, suffix) {
+            (true, None) => {
+                return Err(UnknownMetric {
+                    message: format!("`{text}` is a latency and needs a suffix"),
+                    help: format!(
+                        "write \"{name}.p50\"; suffixes are p50, p90, p95, p99, mean and max"
+                    ),
+                });
+            }
+            (true, Some(suffix)) => match Stat::ALL.iter().find(|stat| stat.name() == suffix) {
+                Some(stat) => Some(*stat),
+                None => {
+                    return Err(UnknownMetric {
+                        message: format!("`.{suffix}` is not a suffix of `{name}`"),
+                        help: "suffixes are p50, p90, p95, p99, mean and max".to_owned(),
+                    });
+                }
+            },
+            (false, None) => None,
+            (false, Some(_)) => {
+                return Err(UnknownMetric {
+                    message: format!("`{name}` takes no suffix"),
+                    help: format!("write \"{head}\""),
+                });
+            }
+        };
+        Ok(Metric { base: entry.base, stat, per_gpu })
+    }
+}
+
+fn nearest(text: &str) -> String {
+    let best = CATALOGUE
+        .iter()
+        .map(|entry| (strsim::jaro_winkler(text, entry.name), entry.name))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((score, name)) if score > 0.8 => format!("did you mean \"{name}\"?"),
+        Some(_) | None => {
+            let names: Vec<_> = CATALOGUE.iter().map(|entry| entry.name).collect();
+            format!("metrics are {}", names.join(", "))
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.base.entry().name)?;
+        if self.per_gpu {
+            f.write_str("-per-gpu")?;
+        }
+        if let Some(stat) = self.stat {
+            write!(f, ".{}", stat.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Metric {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back_as_itself() {
+        for entry in CATALOGUE {
+            let name =
+                if entry.latency { format!("{}.p99", entry.name) } else { entry.name.to_owned() };
+            assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
+            assert_eq!(entry.base.entry(), &entry);
+        }
+        assert_eq!(
+            "output-throughput-per-gpu".parse::<Metric>().unwrap().to_string(),
+            "output-throughput-per-gpu"
+        );
+    }
+
+    #[test]
+    fn refusals_say_what_to_write() {
+        let help = |text: &str| text.parse::<Metric>().unwrap_err().help;
+        assert_eq!(
+            help("ttft"),
+            "write \"ttft.p50\"; suffixes are p50, p90, p95, p99, mean and max"
+        );
+        assert_eq!(help("output-througput"), "did you mean \"output-throughput\"?");
+        assert_eq!(help("kv-capacity-per-gpu"), "write \"kv-capacity\"");
+    }
+}

@@ -1,0 +1,39 @@
+//! Measuring: traces in, observations of metrics out, with the checks that say whether they count.
+//!
+//! Pure functions of stamps and counts. It knows no socket and judges nothing against a limit.
+
+pub mod metric;
+pub mod observe;
+pub mod quantile;
+pub mod validity;
+pub mod window;
+
+pub use metric::{Base, Direction, Metric, Stat, TestKind};
+pub use validity::{Check, CheckKind, Fault};
+
+use serde::{Deserialize, Serialize};
+
+/// The sufficient statistics of one metric in one cell: every later judgement needs nothing else.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Observations {
+    /// A rate by means over consecutive batches of the window, in the metric's unit.
+    Batches {
+        /// The rate over the whole window (the estimate).
+        rate: f64,
+        /// Means of the batches, 10 or after an extension 20.
+        means: Vec<f64>,
+        /// Floor under their spread: the rate that one token a batch makes.
+        floor: f64,
+    },
+    /// Independent samples, up to 4 096.
+    Samples(Vec<f64>),
+    /// Samples beyond 4 096, as counts: `(value, count)` in rising order, 3 digits kept.
+    Histogram(Vec<(f64, u64)>),
+    /// Samples by wave: the requests of a wave share steps, so a wave is one observation.
+    Waves(Vec<Vec<f64>>),
+    /// A count or a reading without noise.
+    Exact(f64),
+    /// One observation without noise estimate, judged by value.
+    Point(f64),
+}

@@ -1,0 +1,112 @@
+//! Events: what happens in a run, in order. The conductor sends them; journal, progress and
+//! reports look on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Facts;
+
+use super::run_record::{CellState, LaunchFailure, RunHeader};
+
+/// One thing that happened. Indices are those of the plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// The run begins; the journal's first line.
+    RunStarted(Box<RunHeader>),
+    /// A launch begins.
+    LaunchStarted {
+        /// Which.
+        launch: usize,
+        /// Rendered command, redacted; empty for a running engine.
+        command: Vec<String>,
+        /// The log's file name in the output directory.
+        log: Option<String>,
+        /// Seconds since the run began.
+        at: f64,
+    },
+    /// A step of the launch (`setup`, `process`, `health`, `models`, `canary`, `facts`).
+    LaunchStep {
+        /// Which.
+        launch: usize,
+        /// The step that begins.
+        step: String,
+        /// Seconds since the run began.
+        at: f64,
+    },
+    /// The engine is ready.
+    LaunchReady {
+        /// Which.
+        launch: usize,
+        /// Seconds from start to ready.
+        ready_time: f64,
+        /// What the engine says of itself.
+        facts: Facts,
+        /// Mismatches that the suite lets pass as warnings.
+        warnings: Vec<String>,
+    },
+    /// The launch failed or the engine died; its remaining cells can't be measured.
+    LaunchFailed {
+        /// Which.
+        launch: usize,
+        /// Why.
+        failure: LaunchFailure,
+    },
+    /// The engine is gone.
+    LaunchStopped {
+        /// Which.
+        launch: usize,
+        /// Seconds since the run began.
+        at: f64,
+    },
+    /// A cell begins.
+    CellStarted {
+        /// Which.
+        cell: usize,
+        /// Seconds since the run began.
+        at: f64,
+    },
+    /// A phase of a cell (`warm-up`, `ttft`, `window`, `extension`, `drain`), with its share done.
+    CellPhase {
+        /// Which.
+        cell: usize,
+        /// The phase.
+        phase: String,
+        /// Tokens or samples so far, as words for the progress display.
+        note: String,
+    },
+    /// A cell is finished: whole and final.
+    CellFinished {
+        /// Which.
+        cell: usize,
+        /// What came of it.
+        state: CellState,
+        /// Seconds that it took.
+        seconds: f64,
+    },
+    /// Something worth a word that belongs to no cell.
+    Warning {
+        /// The word.
+        message: String,
+    },
+    /// The run ends.
+    RunFinished {
+        /// The signal that ended it early.
+        signal: Option<i32>,
+        /// Why it ended early, if it did.
+        stopped: Option<StopReason>,
+        /// Seconds since the run began.
+        at: f64,
+    },
+}
+
+/// Why a run ended before all its cells ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// SIGINT, SIGTERM or SIGHUP.
+    Signal,
+    /// `policy.time-limit`.
+    TimeLimit,
+    /// `--fail-fast` or `--max-fail`.
+    MaxFail,
+}

@@ -1,0 +1,12 @@
+//! The record: all facts of a run, from which every report is rendered.
+//!
+//! Events are written first, then judged and shown. Judging here is a pure function of recorded
+//! facts, so that a report rendered next year says the same.
+
+pub mod event;
+pub mod journal;
+pub mod judgement;
+pub mod run_record;
+
+pub use event::Event;
+pub use run_record::RunRecord;

@@ -1,0 +1,291 @@
+//! The run record: the fold of a plan and its events, written as `record.json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::judge::{Bound, BoundVerdict, Estimate, Severity, Verdict};
+use crate::load::FailureClass;
+use crate::measure::{Base, Check, Metric, Observations, TestKind};
+use crate::suite::model::{AxisValue, Place, Policy};
+
+/// What is known before the first launch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RunHeader {
+    /// Version of this format.
+    pub format: u32,
+    /// Version of tokgate.
+    pub tokgate: String,
+    /// Identity of this run.
+    pub run_id: String,
+    /// `suite.name`.
+    pub suite: String,
+    /// The suite file as the user named it.
+    pub path: String,
+    /// `suite.tags`.
+    pub tags: Vec<String>,
+    /// Hash of the plan.
+    pub plan_hash: String,
+    /// Seed of prompts and arrivals.
+    pub seed: u64,
+    /// When it began, RFC 3339 in UTC.
+    pub started: String,
+    /// Facts of the machine.
+    pub machine: crate::hardware::Facts,
+    /// What the suite says of model and hardware, for the heading.
+    pub declared: Declared,
+    /// Flags that shaped the run, in their command line spelling, for rerun commands.
+    pub flags: Vec<String>,
+    /// `[policy]`.
+    pub policy: Policy,
+    /// Planned launches.
+    pub launches: Vec<PlannedLaunchRecord>,
+    /// Planned cells.
+    pub cells: Vec<PlannedCellRecord>,
+}
+
+/// What the suite declares, for the heading of reports.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Declared {
+    /// `model.name`.
+    pub model: Option<String>,
+    /// `model.revision`.
+    pub revision: Option<String>,
+    /// `model.quantization`.
+    pub quantization: Option<String>,
+    /// `hardware.gpu` with count, as `8 × H200`.
+    pub hardware: Option<String>,
+    /// `engine.kind` with version.
+    pub engine: String,
+}
+
+/// A planned launch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PlannedLaunchRecord {
+    /// Its name.
+    pub name: String,
+    /// Its variant.
+    pub variant: Option<String>,
+    /// `engine.gpus`, divisor of the per-GPU metrics.
+    pub gpus: u32,
+    /// Where `[engine]` stands.
+    pub place: Place,
+}
+
+/// A planned cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PlannedCellRecord {
+    /// `context=8K,concurrency=128`; empty axes give the test's name.
+    pub id: String,
+    /// The test's name.
+    pub test: String,
+    /// What it measures.
+    pub kind: TestKind,
+    /// The variant.
+    pub variant: Option<String>,
+    /// `<suite>[.<variant>].<test>`.
+    pub classname: String,
+    /// Axis values by name, in the order of the id.
+    pub axes: Vec<(String, AxisValue)>,
+    /// Index of its launch.
+    pub launch: usize,
+    /// Where the test stands.
+    pub place: Place,
+    /// Bounds on it.
+    pub bounds: Vec<BoundRecord>,
+    /// The quarantine that holds for it.
+    pub quarantine: Option<QuarantineRecord>,
+}
+
+/// A bound on a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BoundRecord {
+    /// The expectation's name.
+    pub name: Option<String>,
+    /// The metric.
+    pub metric: Metric,
+    /// What is asked; absent is `"over"`.
+    pub bound: Option<Bound>,
+    /// Slack as a fraction.
+    pub slack: f64,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Where the number stands.
+    pub place: Place,
+}
+
+/// A quarantine in force.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct QuarantineRecord {
+    /// Why.
+    pub reason: String,
+    /// Where it is followed up.
+    pub issue: Option<String>,
+    /// Last day on which it holds.
+    pub expires: String,
+    /// Greatest loss it covers, as a fraction.
+    pub max_loss: Option<f64>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// What came of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CellState {
+    /// It has not run.
+    NotRun {
+        /// Why, as words: `not run`, `not run: launch engine failed`.
+        reason: String,
+    },
+    /// It can't run on this engine: over capacity, too long, other hardware.
+    Unfit {
+        /// Which.
+        class: UnfitClass,
+        /// The numbers.
+        message: String,
+    },
+    /// It ran and there are figures.
+    Measured(Box<Measurement>),
+    /// It ran and there are none.
+    Broken {
+        /// What broke (`engine-died`, `time-out`, …).
+        class: String,
+        /// The words.
+        message: String,
+    },
+}
+
+/// Why a cell can't run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnfitClass {
+    /// `concurrency × (context + max-output)` exceeds the KV capacity.
+    OverCapacity,
+    /// context + output exceeds the engine's maximum.
+    TooLong,
+    /// `[hardware]` does not match and `on-mismatch = "skip"`.
+    Hardware,
+}
+
+/// Figures of a cell, as sufficient statistics.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Measurement {
+    /// By metric.
+    pub observations: BTreeMap<Base, Observations>,
+    /// Requests sent.
+    pub requests: u64,
+    /// Failed requests by class, with the first message of each.
+    pub failures: BTreeMap<FailureClass, (u64, String)>,
+    /// Validity checks, passed ones too.
+    pub checks: Vec<Check>,
+    /// Whether it was extended once.
+    pub extended: bool,
+    /// Prompt length in tokens as sent, and as the server counted it.
+    pub prompt_tokens: Option<(u64, Option<u64>)>,
+    /// Words worth reading.
+    pub warnings: Vec<String>,
+}
+
+/// What became of a launch.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LaunchOutcome {
+    /// Rendered command, redacted.
+    pub command: Vec<String>,
+    /// The log's file name.
+    pub log: Option<String>,
+    /// Seconds from start to ready.
+    pub ready_time: Option<f64>,
+    /// What the engine says of itself.
+    pub facts: Option<crate::engine::Facts>,
+    /// Why it failed.
+    pub failure: Option<LaunchFailure>,
+    /// Words worth reading.
+    pub warnings: Vec<String>,
+}
+
+/// Why a launch failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LaunchFailure {
+    /// `setup`, `process`, `health`, `models`, `canary`, `facts`, `log`, `hardware`, or `serving` when it died later.
+    pub step: String,
+    /// One line.
+    pub message: String,
+    /// Exit status as words, where the process ended.
+    pub exit: Option<String>,
+    /// The telling lines of the log, redacted.
+    pub log_tail: Vec<String>,
+    /// Whether engine or hardware are not what the suite declares (exit 22), not infrastructure (30).
+    pub mismatch: bool,
+}
+
+/// What a cell's facts come to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Type of a failure or error (`limit`, `capacity`, `degraded`, `invalid`, `no-data`, `not-run`, …).
+    pub class: Option<String>,
+    /// One line that says it all.
+    pub message: Option<String>,
+    /// Each bound, in the order of the plan.
+    pub bounds: Vec<BoundJudgement>,
+    /// The bound that decided.
+    pub decided_by: Option<usize>,
+    /// Words worth reading (capacity grew, drifting, inconclusive by policy, …).
+    pub warnings: Vec<String>,
+}
+
+/// What one bound says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BoundJudgement {
+    /// What it says.
+    pub verdict: BoundVerdict,
+    /// What was estimated.
+    pub estimate: Option<Estimate>,
+    /// One line: `output-throughput 6 871 tok/s < 6 936.9 (−5.9 % of 7 302, in this launch, suite.toml:58)`.
+    pub message: String,
+}
+
+/// The whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RunRecord {
+    /// What was known before.
+    pub header: RunHeader,
+    /// By launch.
+    pub launches: Vec<LaunchOutcome>,
+    /// By cell.
+    pub cells: Vec<CellOutcome>,
+    /// Words that belong to no cell.
+    pub warnings: Vec<String>,
+    /// Seconds that it took, once it has ended.
+    pub seconds: Option<f64>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Why it ended early.
+    pub stopped: Option<super::event::StopReason>,
+}
+
+/// A cell's facts and what they come to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CellOutcome {
+    /// The facts.
+    pub state: CellState,
+    /// What they come to.
+    pub judgement: Judgement,
+    /// Seconds that it took.
+    pub seconds: f64,
+}

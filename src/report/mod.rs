@@ -1,0 +1,1 @@
+//! Reports: a record rendered.
