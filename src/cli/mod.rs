@@ -1,6 +1,128 @@
-//! The command line: one file per subcommand.
+//! The command line: one file per subcommand, and the table of exit codes.
+//!
+//! It parses, wires rooms together through events, and turns outcomes into exit codes. It decides
+//! nothing about figures or verdicts.
+
+mod check;
+mod completions;
+mod directory;
+mod exit;
+mod init;
+mod list;
+mod onlooker;
+mod report;
+mod run;
+mod schema;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// LLM inference performance as a test suite.
+#[derive(Debug, Parser)]
+#[command(name = "tokgate", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every subcommand.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Global {
+    /// When to colour
+    #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    color: When,
+    /// Say less: no progress, only failures and the verdict
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Say more: each launch step and warning
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// No live display on a terminal, quiet lines instead
+    #[arg(long, global = true)]
+    no_progress: bool,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Global {
+    /// Whether text on stderr is coloured.
+    pub fn color_stderr(&self) -> bool {
+        self.color_on(std::io::stderr().is_terminal())
+    }
+
+    /// Whether text on stdout is coloured.
+    pub fn color_stdout(&self) -> bool {
+        self.color_on(std::io::stdout().is_terminal())
+    }
+
+    fn color_on(&self, terminal: bool) -> bool {
+        match self.color {
+            When::Always => true,
+            When::Never => false,
+            // https://no-color.org: any value but the empty one switches colour off.
+            When::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run suites: launch the engine, measure and judge every cell, write the reports
+    Run(run::Args),
+    /// Check suites and say every problem, launching nothing
+    Check(check::Args),
+    /// List launches and cells with the limits that bind them
+    List(list::Args),
+    /// Write a commented suite that runs as written
+    Init(init::Args),
+    /// Write the JSON Schemas of suite and record
+    Schema(schema::Args),
+    /// Render the reports of a run again from its record
+    Report(report::Args),
+    /// Serve a simulated engine with vLLM's HTTP surface
+    Sim(crate::sim::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+}
 
 /// Parses the arguments and runs the subcommand.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if arguments.nth(1).is_some_and(|first| first == crate::engine::supervise::SUBCOMMAND) {
+        return crate::engine::supervise::main(arguments.collect());
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no mistakes; everything else is a wrong flag.
+            let code = if error.use_stderr() { exit::Code::Suite.into() } else { ExitCode::SUCCESS };
+            // A closed stdout is no reason to fail.
+            let _ = error.print();
+            return code;
+        }
+    };
+    let global = &cli.global;
+    match cli.command {
+        Command::Run(args) => run::run(&args, global),
+        Command::Check(args) => check::run(&args, global),
+        Command::List(args) => list::run(&args, global),
+        Command::Init(args) => init::run(&args, global),
+        Command::Schema(args) => schema::run(&args, global),
+        Command::Report(args) => report::run(&args, global),
+        Command::Sim(args) => crate::sim::main(args),
+        Command::Completions(args) => completions::run(&args),
+    }
 }

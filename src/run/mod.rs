@@ -1,1 +1,17 @@
-//! Carrying out a plan: launches, cells, signals.
+//! The run: carrying out a plan.
+//!
+//! The conductor owns all state, walks the launches and their cells, and tells what happens as
+//! [`crate::record::Event`]s. It never renders anything, and it judges only to learn whether a cell
+//! should be measured longer.
+
+mod cell;
+mod conductor;
+mod decode;
+mod halt;
+mod prefill;
+mod prompts;
+mod signal;
+
+pub use conductor::{Conduct, conduct};
+pub use halt::{Cause, Halt, Halter, pair};
+pub use signal::listen;

@@ -1,0 +1,21 @@
+//! `tokgate completions SHELL`: a completion script on stdout.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+/// Arguments of `tokgate completions`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The shell to complete in
+    shell: clap_complete::Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &Args) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut super::Cli::command(), "tokgate", &mut script);
+    // A reader that closes early has what it wants.
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), &script);
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,91 @@
+//! The onlooker of a run: journal first, then the record, then what people see.
+//!
+//! It lives on a thread of its own, so that neither a disk nor a terminal delays a stamp. When
+//! results can't be written it asks the conductor to halt, and keeps judging in memory: the verdict
+//! still reaches stdout.
+
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use crate::record::journal::Journal;
+use crate::record::{Event, RunRecord};
+use crate::report::files::Pace;
+use crate::report::junit::Dialect;
+use crate::report::progress::Progress;
+use crate::run::{Cause, Halter};
+
+/// What the onlooker needs.
+pub struct Onlooker<'a> {
+    /// The record that the events are folded into.
+    pub record: RunRecord,
+    /// The journal, already open.
+    pub journal: Journal,
+    /// The output directory.
+    pub out: &'a Path,
+    /// The dialect of junit.xml.
+    pub dialect: Dialect,
+    /// The live display or the quiet lines.
+    pub progress: Progress,
+    /// Asked when results can't be written.
+    pub halter: Halter,
+    /// Ends the run after so many failed cells.
+    pub max_fail: Option<usize>,
+}
+
+/// What came of it.
+pub struct Seen {
+    /// The whole record.
+    pub record: RunRecord,
+    /// Why results could not be written.
+    pub unwritten: Option<String>,
+}
+
+impl Onlooker<'_> {
+    /// Takes events until the conductor has sent its last.
+    pub fn watch(mut self, events: Receiver<Event>) -> Seen {
+        let mut unwritten = None;
+        let mut pace = Pace::default();
+        let began = Instant::now();
+        while let Ok(event) = events.recv() {
+            if unwritten.is_none()
+                && let Err(error) = self.journal.append(&event)
+            {
+                unwritten = Some(error.to_string());
+                self.halter.halt(Cause::Unwritable);
+            }
+            self.record.apply(&event);
+            self.progress.see(&event, &self.record);
+            let last = matches!(event, Event::RunFinished { .. });
+            let cell = matches!(event, Event::CellFinished { .. } | Event::LaunchFailed { .. });
+            if cell && let Some(max) = self.max_fail {
+                let failed = self.record.cells.iter().filter(|cell| failed(cell)).count();
+                if failed >= max {
+                    self.halter.halt(Cause::MaxFail);
+                }
+            }
+            if unwritten.is_none() && (last || (cell && pace.due(began.elapsed()))) {
+                let before = began.elapsed();
+                if let Err(error) =
+                    crate::report::write_all(self.out, &self.record, self.dialect)
+                {
+                    unwritten = Some(error.to_string());
+                    self.halter.halt(Cause::Unwritable);
+                }
+                pace.rendered(before, began.elapsed());
+            }
+        }
+        self.progress.finish();
+        Seen { record: self.record, unwritten }
+    }
+}
+
+fn failed(cell: &crate::record::run_record::CellOutcome) -> bool {
+    use crate::judge::Verdict;
+    use crate::record::run_record::CellState;
+    let ran = match cell.state {
+        CellState::NotRun { .. } => false,
+        CellState::Unfit { .. } | CellState::Measured(_) | CellState::Broken { .. } => true,
+    };
+    ran && matches!(cell.judgement.verdict, Verdict::Fail | Verdict::Error)
+}

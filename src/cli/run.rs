@@ -1,0 +1,387 @@
+//! `tokgate run SUITE…`: check every suite, then run one after another.
+//!
+//! Nothing is launched before every suite has been checked and the output directory can be written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::redact::{Redactor, check_secret};
+use crate::hardware;
+use crate::hardware::need::OnMismatch;
+use crate::matrix::{Plan, expand};
+use crate::record::RunRecord;
+use crate::record::journal::Journal;
+use crate::record::run_record::RunHeader;
+use crate::report::junit::Dialect;
+use crate::report::progress::Progress;
+use crate::run::{Conduct, Unfit, conduct, listen, pair};
+use crate::suite::model::{EngineSource, SecretSource, Selector, SimClock};
+use crate::suite::{LoadOptions, Loaded};
+
+use super::Global;
+use super::directory::{Directory, JOURNAL};
+use super::exit::{self, Code};
+use super::header::{self, HeaderInput};
+use super::onlooker::{Onlooker, Seen};
+
+/// Arguments of `tokgate run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Suite files
+    #[arg(required = true, value_name = "SUITE")]
+    suites: Vec<PathBuf>,
+    #[command(flatten)]
+    shape: Shape,
+    /// Write results to DIR [default: tokgate-out/<suite>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The dialect of junit.xml
+    #[arg(long, value_enum, default_value_t = Dialect::Rich, value_name = "DIALECT")]
+    junit_dialect: Dialect,
+    /// Exit 11 when there are warnings
+    #[arg(long)]
+    deny_warnings: bool,
+    /// End after the first failed cell
+    #[arg(long, conflicts_with = "max_fail")]
+    fail_fast: bool,
+    /// End after N failed cells
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_fail: Option<u64>,
+    /// End after this time; cells that have not run are errors
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    time_limit: Option<Duration>,
+}
+
+/// Flags that shape what is run: a rerun command repeats them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Shape {
+    /// Only cells that match; several are alternatives
+    #[arg(short = 'E', long = "select", value_name = "SELECTOR")]
+    select: Vec<String>,
+    /// No cells that match
+    #[arg(long, value_name = "SELECTOR")]
+    skip: Vec<String>,
+    /// The profile of the suite to run
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Set a value of the suite, like test.decode.duration=5s
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The engine is already running here
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Seed of prompts [default: random]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    crate::quantity::parse_duration(text).map_err(|error| {
+        error.help.map_or_else(|| error.message.clone(), |help| format!("{}; {help}", error.message))
+    })
+}
+
+/// Runs the suites.
+pub fn run(args: &Args, global: &Global) -> ExitCode {
+    let mut prepared = Vec::new();
+    let mut worst: Option<Code> = None;
+    for path in &args.suites {
+        match prepare(path, args, global) {
+            Ok(ready) => prepared.push(ready),
+            Err(code) => worst = Some(exit::worse(worst, code)),
+        }
+    }
+    if let Some(code) = worst {
+        return code.into();
+    }
+    if args.out.is_some() && prepared.len() > 1 {
+        eprintln!("error: --out names one directory, and {} suites are to be run", prepared.len());
+        eprintln!("  help: run them one by one, or leave --out away: each suite has its own");
+        return Code::Suite.into();
+    }
+    let mut codes = BTreeMap::new();
+    for (index, ready) in prepared.iter().enumerate() {
+        let code = carry_out(ready, args, global);
+        codes.insert(index, code);
+        worst = Some(exit::worse(worst, code));
+        if code.is_signal() {
+            break;
+        }
+    }
+    worst.unwrap_or(Code::Passed).into()
+}
+
+/// A suite ready to run.
+struct Ready {
+    plan: Plan,
+    loaded: Loaded,
+    secrets: Vec<(String, String)>,
+    redactor: Redactor,
+}
+
+/// Loads, checks and expands a suite, and finds its secrets; says every problem.
+fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Code> {
+    let shape = &args.shape;
+    let color = global.color_stderr();
+    let options = LoadOptions {
+        profile: shape.profile.clone(),
+        set: shape.set.clone(),
+        url: shape.url.clone(),
+    };
+    let loaded = crate::suite::load(path, &options).map_err(|problems| {
+        eprint!("{}", problems.render(color));
+        Code::Suite
+    })?;
+    let selection = expand::Selection {
+        alternatives: selectors(&shape.select, "-E")?,
+        skip: selectors(&shape.skip, "--skip")?,
+    };
+    let plan = super::plan::plan(&loaded, &selection, color)?;
+    if plan.cells.is_empty() {
+        eprintln!("error: no cell of {} is selected", path.display());
+        return Err(Code::NoCell);
+    }
+    expired(&plan)?;
+    let secrets = secrets(&plan)?;
+    let redactor =
+        Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
+    Ok(Ready { plan, loaded, secrets, redactor })
+}
+
+fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Code> {
+    texts
+        .iter()
+        .map(|text| {
+            Selector::parse_line(text).map_err(|error| {
+                eprintln!("error: {flag} '{text}': {}", error.message);
+                if let Some(help) = error.help {
+                    eprintln!("  help: {help}");
+                }
+                Code::Suite
+            })
+        })
+        .collect()
+}
+
+/// A quarantine past its day is no excuse any more.
+fn expired(plan: &Plan) -> Result<(), Code> {
+    let today = jiff::Zoned::now().date();
+    let mut found = Ok(());
+    for quarantine in &plan.suite.quarantines {
+        if quarantine.expires < today {
+            eprintln!(
+                "error: the quarantine of {} expired on {} ({}): {}",
+                quarantine.filter.text, quarantine.expires, quarantine.place, quarantine.reason
+            );
+            eprintln!("  help: remove it, or give it a later day with a reason that still holds");
+            found = Err(Code::Baseline);
+        }
+    }
+    found
+}
+
+fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Code> {
+    let mut values = Vec::new();
+    let mut found = Ok(());
+    // A variant can't override a secret, so that the first setting speaks for all.
+    for (name, source) in plan.suite.settings.iter().take(1).flat_map(|setting| &setting.secrets) {
+        let value = match source {
+            SecretSource::Generate => format!("{:032x}", rand::random::<u128>()),
+            SecretSource::Env(variable) => match std::env::var(variable) {
+                Ok(value) if !value.is_empty() => value,
+                Ok(_) | Err(_) => {
+                    eprintln!("error: secret {name}: the environment variable {variable} is not set");
+                    found = Err(Code::Suite);
+                    continue;
+                }
+            },
+        };
+        if let Err(error) = check_secret(name, &value) {
+            eprintln!("error: {error}");
+            found = Err(Code::Suite);
+        }
+        values.push((name.clone(), value));
+    }
+    found.map(|()| values)
+}
+
+fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Code {
+    let suite = &ready.plan.suite;
+    let out = args.out.clone().unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
+    let directory = match Directory::take(&out) {
+        Ok(directory) => directory,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Code::Unwritten;
+        }
+    };
+    if let (Some(previous), false) = (&directory.previous, global.quiet) {
+        eprintln!("the earlier run went to {}", shown(previous).display());
+    }
+    let machine = hardware::probe();
+    let header = header::make(&HeaderInput {
+        plan: &ready.plan,
+        seed: args.shape.seed.unwrap_or_else(|| rand::random::<u32>().into()),
+        machine: &machine,
+        flags: flags(args),
+    });
+    match Journal::create(&directory.path.join(JOURNAL), &header) {
+        Ok(journal) => {
+            let seen = watch(ready, args, global, &directory, header, journal, &machine);
+            conclude(ready, args, global, &directory, &seen)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            Code::Unwritten
+        }
+    }
+}
+
+/// Runs conductor and onlooker side by side until both have ended.
+fn watch(
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    directory: &Directory,
+    header: RunHeader,
+    journal: Journal,
+    machine: &hardware::Facts,
+) -> Seen {
+    let (halter, halt) = pair();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let unfit = unfit(&ready.plan, machine, &sender);
+    let onlooker = Onlooker {
+        record: RunRecord::new(header.clone()),
+        journal,
+        out: &directory.path,
+        dialect: args.junit_dialect,
+        progress: Progress::new(global.progress_style()),
+        halter: halter.clone(),
+        max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(|n| n as usize) },
+    };
+    let conduct_input = Conduct {
+        plan: &ready.plan,
+        header: &header,
+        out: &directory.path,
+        executable: std::env::current_exe().unwrap_or_else(|_| "tokgate".into()),
+        secrets: ready.secrets.clone(),
+        redactor: &ready.redactor,
+        time_limit: args.time_limit.or(ready.plan.suite.policy.time_limit),
+        unfit,
+    };
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(move || onlooker.watch(receiver));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(in_virtual_time(&ready.plan))
+            .build();
+        match runtime {
+            Ok(runtime) => {
+                let local = tokio::task::LocalSet::new();
+                runtime.block_on(local.run_until(async {
+                    if let Err(error) = listen(&halter) {
+                        eprintln!("warning: signals are not caught: {error}");
+                    }
+                    conduct(&conduct_input, sender, halt).await;
+                }));
+            }
+            Err(error) => {
+                eprintln!("error: no runtime: {error}");
+                drop(sender);
+            }
+        }
+        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Whether the engine is simulated in this process, where time need not pass.
+fn in_virtual_time(plan: &Plan) -> bool {
+    plan.suite.settings.iter().all(|setting| match &setting.engine.source {
+        EngineSource::Sim { clock: SimClock::Virtual, .. } => true,
+        EngineSource::Sim { clock: SimClock::Real, .. }
+        | EngineSource::Command(_)
+        | EngineSource::Url(_) => false,
+    })
+}
+
+/// Compares `[hardware]` with the machine; a mismatch that only warns is sent as an event.
+fn unfit(
+    plan: &Plan,
+    machine: &hardware::Facts,
+    events: &std::sync::mpsc::Sender<crate::record::Event>,
+) -> Option<Unfit> {
+    let need = plan.suite.hardware.as_ref()?;
+    let problems = need.problems(machine);
+    if problems.is_empty() {
+        return None;
+    }
+    let message = format!("hardware is not as declared: {}", problems.join("; "));
+    match need.on_mismatch {
+        OnMismatch::Error => Some(Unfit { message, skip: false }),
+        OnMismatch::Skip => Some(Unfit { message, skip: true }),
+        OnMismatch::Warn => {
+            let _ = events.send(crate::record::Event::Warning { message });
+            None
+        }
+    }
+}
+
+/// Says what came of the run: the table on stdout, the counts last on stderr.
+fn conclude(
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    directory: &Directory,
+    seen: &Seen,
+) -> Code {
+    use crate::report::console;
+    let width = console::width();
+    super::print(&console::render(&seen.record, width, global.color_stdout()));
+    if let Some(error) = &seen.unwritten {
+        eprintln!("error: results could not be written: {error}");
+    } else if !global.quiet {
+        eprintln!("results in {}", shown(&directory.path).display());
+    }
+    let mut code = exit::code(&seen.record, args.deny_warnings);
+    if seen.unwritten.is_some() {
+        code = exit::worse(Some(code), Code::Unwritten);
+    }
+    let warnings = ready.loaded.warnings.len();
+    if args.deny_warnings && warnings > 0 {
+        code = exit::worse(Some(code), Code::Inconclusive);
+    }
+    eprintln!("{}", console::last_line(&seen.record));
+    code
+}
+
+/// A path as short as the working directory allows.
+fn shown(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
+    here.ok().and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)).unwrap_or(path.to_owned())
+}
+
+/// The flags that shaped the run, as a rerun command repeats them; the selection is not among them.
+fn flags(args: &Args) -> Vec<String> {
+    let shape = &args.shape;
+    let mut flags = Vec::new();
+    let mut add = |flag: &str, value: &str| flags.extend([flag.to_owned(), value.to_owned()]);
+    if let Some(profile) = &shape.profile {
+        add("--profile", profile);
+    }
+    for set in &shape.set {
+        add("--set", set);
+    }
+    if let Some(url) = &shape.url {
+        add("--url", url);
+    }
+    if let Some(seed) = shape.seed {
+        add("--seed", &seed.to_string());
+    }
+    if let Some(out) = &args.out {
+        add("--out", &out.to_string_lossy());
+    }
+    flags
+}

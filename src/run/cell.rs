@@ -1,0 +1,283 @@
+//! One cell: whether it fits the engine, what its requests look like, and what they came to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::engine::remote::Remote;
+use crate::engine::{Facts, Kind};
+use crate::load::client::{Endpoint, Prepared, Shape};
+use crate::load::prompt::Prompt;
+use crate::load::{Dialect, Failure, FailureClass, Outcome, Trace, Warning};
+use crate::matrix::{Cell, Plan};
+use crate::measure::{Base, Check, Observations, validity};
+use crate::record::Event;
+use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
+use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
+
+use super::conductor::Events;
+use super::prompts::{Prompts, Purpose};
+use super::{decode, prefill};
+
+/// A prompt may be shortened by this share to fit the engine's longest sequence.
+const SHORTEN: f64 = 0.02;
+
+/// Everything that a cell's measurement needs.
+pub(super) struct Bench<'a> {
+    /// The cell's index in the plan.
+    pub(super) index: usize,
+    pub(super) plan: &'a Plan,
+    pub(super) cell: &'a Cell,
+    pub(super) planned: &'a PlannedCellRecord,
+    pub(super) policy: &'a Policy,
+    /// Divisor of the per-GPU metrics.
+    pub(super) gpus: u32,
+    pub(super) clock: Clock,
+    pub(super) endpoint: Endpoint,
+    pub(super) dialect: Dialect,
+    pub(super) remote: Remote,
+    pub(super) facts: &'a Facts,
+    pub(super) ready_time: Duration,
+    pub(super) prompts: &'a mut Prompts,
+    pub(super) request: &'a Request,
+    /// Extra body fields, rendered.
+    pub(super) body: serde_json::Map<String, serde_json::Value>,
+    pub(super) idle_timeout: Duration,
+    pub(super) events: &'a Events,
+}
+
+impl Bench<'_> {
+    /// Measures the cell, whatever its kind.
+    pub(super) async fn measure(&mut self) -> CellState {
+        let setting = self.plan.suite.tests[self.cell.test as usize].kind.clone();
+        match setting {
+            TestSetting::Startup => self.startup(),
+            TestSetting::Prefill { samples, .. } => prefill::measure(self, samples).await,
+            TestSetting::Decode(setting) => {
+                if let Some(unfit) = self.over_capacity(setting.capacity, setting.prefix, setting.max_output)
+                {
+                    return unfit;
+                }
+                decode::measure(self, &setting).await
+            }
+        }
+    }
+
+    fn startup(&self) -> CellState {
+        let mut observations = BTreeMap::new();
+        // Against an engine that was running already there is no start to time.
+        if !self.ready_time.is_zero() {
+            observations
+                .insert(Base::ReadyTime, Observations::Point(self.ready_time.as_secs_f64()));
+        }
+        if let Some(capacity) = self.facts.kv_capacity {
+            observations.insert(Base::KvCapacity, Observations::Exact(capacity as f64));
+        }
+        CellState::Measured(Box::new(Measurement { observations, ..Measurement::default() }))
+    }
+
+    /// Streams at once.
+    pub(super) fn concurrency(&self) -> u64 {
+        self.plan.concurrency(self.cell)
+    }
+
+    /// Tells what the cell is doing.
+    pub(super) fn phase(&self, phase: &str, note: String) {
+        self.events.send(Event::CellPhase { cell: self.index, phase: phase.to_owned(), note });
+    }
+
+    /// The prompt length that leaves room for `output` tokens: as asked, or shortened by at most
+    /// 2 % where the engine's longest sequence demands it.
+    pub(super) fn fit_length(&self, output: u64) -> Result<u64, CellState> {
+        let asked = self.plan.context_tokens(self.cell);
+        let Some(longest) = self.facts.max_model_len else { return Ok(asked) };
+        if asked + output <= longest {
+            return Ok(asked);
+        }
+        let room = longest.saturating_sub(output);
+        let over = (asked + output - longest) as f64;
+        if over <= SHORTEN * longest as f64 && room > 0 {
+            return Ok(room);
+        }
+        Err(CellState::Unfit {
+            class: UnfitClass::TooLong,
+            message: format!(
+                "context {asked} + output {output} exceeds the engine's longest sequence of {longest} tokens"
+            ),
+        })
+    }
+
+    fn over_capacity(&self, rule: Capacity, prefix: Prefix, output: u64) -> Option<CellState> {
+        let capacity = self.facts.kv_capacity?;
+        let (streams, context) = (self.concurrency(), self.plan.context_tokens(self.cell));
+        let (needed, words) = match rule {
+            Capacity::Off => return None,
+            Capacity::Reserve => {
+                let each = context.saturating_add(output);
+                (streams.saturating_mul(each), format!("{streams} × ({context} + {output})"))
+            }
+            Capacity::Share => {
+                let (common, once) = match prefix {
+                    Prefix::Unique | Prefix::Cold => (0, 0),
+                    Prefix::Shared => (context, context),
+                    Prefix::Groups { groups, length } => {
+                        let length = length.min(context);
+                        (length, length.saturating_mul(u64::from(groups).min(streams)))
+                    }
+                };
+                let own = context - common + output;
+                (
+                    streams.saturating_mul(own).saturating_add(once),
+                    format!("{streams} × {own} + {once} shared"),
+                )
+            }
+        };
+        (needed > capacity).then(|| CellState::Unfit {
+            class: UnfitClass::OverCapacity,
+            message: format!("{words} = {needed} tokens exceed the engine's KV cache of {capacity} tokens"),
+        })
+    }
+
+    /// A prompt of so many tokens for `purpose`.
+    pub(super) async fn prompt(
+        &mut self,
+        purpose: Purpose,
+        length: u64,
+    ) -> Result<Prompt, CellState> {
+        let place = super::prompts::Place {
+            endpoint: &self.endpoint,
+            clock: self.clock,
+            dialect: self.dialect,
+            api: self.request.api,
+            model: &self.facts.model,
+            idle_timeout: self.idle_timeout,
+            context: self.plan.context_tokens(self.cell),
+            cell: self.index,
+            tolerance: self.request.prompt_tolerance,
+        };
+        self.prompts.make(&place, purpose, length).await
+    }
+
+    /// A request with `prompt` for so many output tokens.
+    pub(super) fn prepared(&self, prompt: &Prompt, max_tokens: u64) -> Prepared {
+        Prepared::new(&Shape {
+            api: self.request.api,
+            dialect: self.dialect,
+            model: &self.facts.model,
+            prompt,
+            max_tokens,
+            body: &self.body,
+            idle_timeout: self.idle_timeout,
+            timeout: None,
+        })
+    }
+}
+
+/// A cell that broke before it had figures, by a failed request.
+pub(super) fn broken(failure: Failure) -> CellState {
+    let class = serde_json::to_value(failure.class)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default();
+    CellState::Broken { class, message: failure.message }
+}
+
+/// A cell that broke before it had figures, in words.
+pub(super) fn broken_words(class: &str, message: &str) -> CellState {
+    CellState::Broken { class: class.to_owned(), message: message.to_owned() }
+}
+
+/// What the requests of a cell came to besides their figures.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    requests: u64,
+    failures: BTreeMap<FailureClass, (u64, String)>,
+    warnings: BTreeMap<Warning, u64>,
+    /// Tokens sent, as the server counted them: least and most.
+    prompt: Option<(u64, u64)>,
+    asked: u64,
+    /// Cached tokens of warmed requests: least and most share.
+    cached: Option<(u64, u64)>,
+    prefix: Option<Prefix>,
+}
+
+impl Tally {
+    /// Counts a request by its outcome.
+    pub(super) fn count(&mut self, trace: &Trace) {
+        self.requests += 1;
+        for warning in &trace.warnings {
+            *self.warnings.entry(*warning).or_default() += 1;
+        }
+        match &trace.outcome {
+            Outcome::Failed(failure) => {
+                let entry =
+                    self.failures.entry(failure.class).or_insert((0, failure.message.clone()));
+                entry.0 += 1;
+            }
+            Outcome::Complete | Outcome::Cancelled => {}
+        }
+    }
+
+    /// Takes note of the prompt's length as the server counted it, and of what was cached where
+    /// `prefix` says what should have been.
+    pub(super) fn prompt(&mut self, trace: &Trace, asked: u64, prefix: Option<Prefix>) {
+        self.asked = asked;
+        let Some(usage) = trace.usage else { return };
+        if let Some(counted) = usage.prompt {
+            let (least, most) = self.prompt.unwrap_or((counted, counted));
+            self.prompt = Some((least.min(counted), most.max(counted)));
+        }
+        if let (Some(prefix), Some(cached)) = (prefix, usage.cached) {
+            self.prefix = Some(prefix);
+            let (least, most) = self.cached.unwrap_or((cached, cached));
+            self.cached = Some((least.min(cached), most.max(cached)));
+        }
+    }
+
+    /// A measurement with everything but observations.
+    pub(super) fn measurement(&self, bench: &Bench<'_>) -> Measurement {
+        let mut checks: Vec<Check> = Vec::new();
+        // The count furthest from what was asked speaks for all.
+        let counted = self.prompt.map(|(least, most)| {
+            if self.asked.abs_diff(least) > self.asked.abs_diff(most) { least } else { most }
+        });
+        if let (Some(counted), Some(tolerance)) = (counted, bench.request.prompt_tolerance) {
+            checks.push(validity::prompt_length(self.asked, counted, tolerance));
+        }
+        if let (Some(prefix), Some((least, most))) = (self.prefix, self.cached) {
+            let cold = prefix == Prefix::Cold;
+            checks.push(validity::cache_state(cold, if cold { most } else { least }, self.asked));
+        }
+        let failed = self.failures.values().map(|(count, _)| count).sum();
+        checks.push(validity::error_rate(failed, self.requests, bench.policy.max_error_rate));
+        let warnings = self
+            .warnings
+            .iter()
+            .map(|(warning, count)| {
+                let words = match warning {
+                    Warning::NoUsage => "gave no usage, so that tokens are not counted",
+                    Warning::NoDone => "ended without [DONE]",
+                    Warning::NoFinishReason => "ended without a finish reason",
+                };
+                format!("{count} requests {words}")
+            })
+            .collect();
+        Measurement {
+            requests: self.requests,
+            failures: self.failures.clone(),
+            checks,
+            prompt_tokens: Some((self.asked, counted)),
+            warnings,
+            ..Measurement::default()
+        }
+    }
+}
+
+/// How an engine of a kind is asked.
+pub(super) fn dialect(kind: Kind) -> Dialect {
+    match kind {
+        Kind::Vllm | Kind::Sglang | Kind::Sim => Dialect::Vllm,
+        Kind::LlamaCpp => Dialect::LlamaCpp,
+        Kind::Openai => Dialect::OpenAi,
+    }
+}

@@ -1,0 +1,64 @@
+//! A prefill cell: one long cold prompt at a time, one token out of each.
+
+use crate::load::client::{Canceller, Client};
+use crate::load::{Outcome, Trace};
+use crate::measure::observe::{self, PrefillSample};
+use crate::record::judgement;
+use crate::record::run_record::{CellState, Measurement};
+use crate::suite::model::Prefix;
+
+use super::cell::{Bench, Tally, broken};
+use super::prompts::Purpose;
+
+/// Measures the cell with `samples` requests, and as many again where the verdict asks for it.
+pub(super) async fn measure(bench: &mut Bench<'_>, samples: u32) -> CellState {
+    match attempt(bench, samples).await {
+        Ok(measurement) => CellState::Measured(Box::new(measurement)),
+        Err(state) => state,
+    }
+}
+
+async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, CellState> {
+    let length = bench.fit_length(1)?;
+    let mut client = Client::connect(&bench.endpoint, bench.clock).await.map_err(broken)?;
+    let mut tally = Tally::default();
+    let mut taken = Vec::new();
+    let mut planned = samples;
+    let mut extended = false;
+    loop {
+        for ordinal in taken.len() as u32..planned {
+            bench.phase("prefill", format!("sample {} of {planned}", ordinal + 1));
+            let purpose = Purpose::Cold { ordinal: u64::from(ordinal), stream: 0 };
+            let prompt = bench.prompt(purpose, length).await?;
+            let request = bench.prepared(&prompt, 1);
+            let (_canceller, mut cancel) = Canceller::new();
+            let trace = client.stream(&request, 0, &mut |_| {}, &mut cancel).await;
+            tally.count(&trace);
+            tally.prompt(&trace, length, Some(Prefix::Cold));
+            taken.push(sample(&trace, length));
+        }
+        let good = taken.iter().flatten().copied().collect::<Vec<_>>();
+        let mut measurement = Measurement { extended, ..tally.measurement(bench) };
+        measurement.observations = observe::prefill(&good);
+        let more = !extended
+            && samples > 1
+            && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
+        if !more {
+            return Ok(measurement);
+        }
+        extended = true;
+        planned = samples * 2;
+    }
+}
+
+fn sample(trace: &Trace, length: u64) -> Option<PrefillSample> {
+    let first = trace.events.first()?;
+    match &trace.outcome {
+        Outcome::Complete => Some(PrefillSample {
+            prompt: trace.usage.and_then(|usage| usage.prompt).unwrap_or(length),
+            cached: trace.usage.and_then(|usage| usage.cached).unwrap_or(0),
+            ttft: first.at.since(trace.sent),
+        }),
+        Outcome::Cancelled | Outcome::Failed(_) => None,
+    }
+}
