@@ -4,12 +4,23 @@
 //! It reads streams whatever the server sends, stamps every read at once, and names each failure.
 //! It decides nothing about figures or verdicts: `measure` makes figures of traces.
 
+pub mod answer;
+pub mod cancel;
 pub mod client;
+pub mod event;
+pub mod fit;
 pub mod prompt;
+pub mod request;
 pub mod socket;
 pub mod sse;
+pub mod tally;
 pub mod trace;
 
+pub use cancel::{Cancel, Canceller};
+pub use client::{Client, Endpoint};
+pub use fit::Fit;
+pub use prompt::{Prompt, PromptKey, PromptKind, Vocabulary};
+pub use request::{Ask, Prepared};
 pub use trace::{Failure, FailureClass, Outcome, TokenEvent, Trace, Usage, Warning};
 
 /// Which of the two OpenAI-compatible endpoints a request goes to.

@@ -36,6 +36,20 @@ pub struct Failure {
     pub message: String,
 }
 
+/// Longest message of a failure, in characters.
+const LONGEST_MESSAGE: usize = 300;
+
+impl Failure {
+    /// A failure with its message cut to 300 characters.
+    pub fn new(class: FailureClass, message: impl Into<String>) -> Failure {
+        let mut message = message.into();
+        if let Some((cut, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
+            message.truncate(cut);
+        }
+        Failure { class, message }
+    }
+}
+
 /// The kinds of failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
