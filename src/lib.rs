@@ -17,7 +17,7 @@
 //! | 3 | `judge` |
 //! | 2 | `measure` |
 //! | 1 | `load`, `engine`, `hardware`, `template` (never each other), `sim` (only rank 0) |
-//! | 0 | `quantity`, `clock`, `transport` |
+//! | 0 | `quantity`, `version`, `clock`, `transport` |
 //!
 //! `tests/ranks.rs` reads the `use` lines and fails on an edge that this table does not have.
 
@@ -37,3 +37,4 @@ pub mod sim;
 pub mod suite;
 pub mod template;
 pub mod transport;
+pub mod version;

@@ -8,10 +8,13 @@ pub mod facts;
 pub mod launch;
 pub mod log;
 pub mod metrics;
+mod port;
+mod process;
 pub mod ready;
 pub mod redact;
 pub mod remote;
 pub mod supervise;
+mod tree;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,6 +93,8 @@ pub struct LaunchSpec {
     pub metrics_urls: Vec<String>,
     /// The model that requests name; `None`: the first that `/v1/models` lists.
     pub model: Option<String>,
+    /// The suite's requirement on the engine's version, as `>=0.28, <0.30`.
+    pub version: Option<String>,
     /// Readiness.
     pub ready: ReadySpec,
     /// Stopping.

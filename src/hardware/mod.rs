@@ -40,3 +40,15 @@ pub struct Facts {
     /// Why no GPU was found, where that is worth a word.
     pub gpu_note: Option<String>,
 }
+
+/// Reads the facts of the machine; GPUs as this process would see them.
+pub fn probe() -> Facts {
+    probe_for(std::env::var_os("CUDA_VISIBLE_DEVICES").as_ref())
+}
+
+/// Reads the facts of the machine; GPUs as an engine with this `CUDA_VISIBLE_DEVICES` would see
+/// them, `None` where it is not set.
+pub fn probe_for(visible: Option<&std::ffi::OsString>) -> Facts {
+    let seen = nvml::seen(visible);
+    Facts { gpus: seen.gpus, driver: seen.driver, gpu_note: seen.note, ..host::facts() }
+}

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Size;
+use super::{Facts, Gpu};
+use crate::quantity::{Size, print_number};
+use crate::version;
 
 /// `[hardware]`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -54,4 +56,219 @@ pub enum OnMismatch {
     Skip,
     /// A warning.
     Warn,
+}
+
+/// How far a GPU's memory may be from either reading of what is declared.
+const VRAM_TOLERANCE: f64 = 0.05;
+
+impl Need {
+    /// What of the machine is not as declared, each with what was declared and what was found;
+    /// empty where all is as declared or the hardware is elsewhere.
+    pub fn problems(&self, facts: &Facts) -> Vec<String> {
+        if !self.here {
+            return Vec::new();
+        }
+        let mut problems = Vec::new();
+        if let Some(os) = &self.os
+            && !os.eq_ignore_ascii_case(&facts.os)
+        {
+            problems.push(format!("hardware.os: declared \"{os}\", found {}", facts.os));
+        }
+        self.gpu_problems(facts, &mut problems);
+        if let Some(required) = &self.driver {
+            let found = facts.driver.as_deref();
+            let met = found.map_or(Ok(false), |actual| version::matches(required, actual));
+            match met {
+                Ok(true) => {}
+                Ok(false) => problems.push(format!(
+                    "hardware.driver: declared \"{required}\", found {}",
+                    found.map_or_else(|| nothing(facts, "no driver"), str::to_owned)
+                )),
+                Err(error) => problems.push(format!("hardware.driver: {error}")),
+            }
+        }
+        problems
+    }
+
+    fn gpu_problems(&self, facts: &Facts, problems: &mut Vec<String>) {
+        let gpus = &facts.gpus;
+        if let Some(part) = &self.gpu {
+            let wanted = part.to_lowercase();
+            let others = |gpu: &Gpu| !gpu.name.to_lowercase().contains(&wanted);
+            if gpus.is_empty() || gpus.iter().any(others) {
+                let found = listed(facts, others, |gpu| gpu.name.clone());
+                problems.push(format!("hardware.gpu: declared \"{part}\", found {found}"));
+            }
+        }
+        let count = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
+        let declared = match self.count {
+            Some(Count::Exactly(n)) if count != n => Some(n.to_string()),
+            Some(Count::AtLeast(n)) if count < n => Some(format!("\">={n}\"")),
+            Some(Count::Exactly(_) | Count::AtLeast(_)) | None => None,
+        };
+        if let Some(declared) = declared {
+            let found = match &facts.gpu_note {
+                Some(note) => format!("{count} ({note})"),
+                None => count.to_string(),
+            };
+            problems.push(format!("hardware.count: declared {declared}, found {found}"));
+        }
+        if let Some(vram) = &self.vram {
+            let off = |gpu: &Gpu| !vram.holds(gpu.memory);
+            if gpus.is_empty() || gpus.iter().any(off) {
+                let found = listed(facts, off, |gpu| memory(gpu.memory as f64));
+                problems.push(format!("hardware.vram: declared {vram}, found {found}"));
+            }
+        }
+    }
+}
+
+impl Vram {
+    fn holds(&self, memory: u64) -> bool {
+        let memory = memory as f64;
+        let near = |declared: f64| (memory - declared).abs() <= declared * VRAM_TOLERANCE;
+        match self {
+            Vram::About(size) => near(size.bytes) || near(size.binary_reading),
+            Vram::AtLeast(size) => memory >= size.bytes,
+        }
+    }
+}
+
+impl std::fmt::Display for Vram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Vram::About(size) if size.bytes != size.binary_reading => write!(
+                f,
+                "{} GB (or {}), within 5 %",
+                print_number(size.bytes / 1e9, 1),
+                memory(size.binary_reading)
+            ),
+            Vram::About(size) => write!(f, "{}, within 5 %", memory(size.bytes)),
+            Vram::AtLeast(size) => write!(f, "at least {}", memory(size.bytes)),
+        }
+    }
+}
+
+fn memory(bytes: f64) -> String {
+    format!("{} GiB", print_number(bytes / 1024f64.powi(3), 1))
+}
+
+/// What the GPUs that differ have in its place, or that there is none.
+fn listed(facts: &Facts, differs: impl Fn(&Gpu) -> bool, what: impl Fn(&Gpu) -> String) -> String {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    for (index, gpu) in facts.gpus.iter().enumerate().filter(|(_, gpu)| differs(gpu)) {
+        let text = what(gpu);
+        match found.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, indices)) => indices.push(index.to_string()),
+            None => found.push((text, vec![index.to_string()])),
+        }
+    }
+    if found.is_empty() {
+        return nothing(facts, "no GPU");
+    }
+    let texts = found.iter().map(|(text, at)| format!("{text} (GPU {})", at.join(", ")));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn nothing(facts: &Facts, what: &str) -> String {
+    match &facts.gpu_note {
+        Some(note) => format!("{what} ({note})"),
+        None => what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quantity::parse_size;
+
+    /// Eight H200 as NVML describes them.
+    fn h200s() -> Facts {
+        let gpu = Gpu { name: "NVIDIA H200".to_owned(), memory: 143_771 * 1024 * 1024 };
+        Facts {
+            os: "linux".to_owned(),
+            gpus: vec![gpu; 8],
+            driver: Some("580.65.06".to_owned()),
+            ..Facts::default()
+        }
+    }
+
+    fn page() -> Need {
+        Need {
+            here: true,
+            gpu: Some("h200".to_owned()),
+            count: Some(Count::Exactly(8)),
+            vram: Some(Vram::About(parse_size("141GB").unwrap())),
+            driver: Some(">=570".to_owned()),
+            os: Some("linux".to_owned()),
+            on_mismatch: OnMismatch::Error,
+        }
+    }
+
+    #[test]
+    fn the_machine_that_is_declared_has_no_problems() {
+        assert_eq!(page().problems(&h200s()), Vec::<String>::new());
+        let floor = Need { vram: Some(Vram::AtLeast(parse_size("140GiB").unwrap())), ..page() };
+        assert_eq!(floor.problems(&h200s()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_difference_is_said_with_both_sides() {
+        let mut facts = h200s();
+        facts.os = "macos".to_owned();
+        facts.driver = Some("550.1".to_owned());
+        facts.gpus.truncate(4);
+        facts.gpus[1] = Gpu { name: "NVIDIA A100-SXM4-80GB".to_owned(), memory: 80 << 30 };
+        facts.gpus[3] = facts.gpus[1].clone();
+        assert_eq!(
+            page().problems(&facts),
+            [
+                "hardware.os: declared \"linux\", found macos",
+                "hardware.gpu: declared \"h200\", found NVIDIA A100-SXM4-80GB (GPU 1, 3)",
+                "hardware.count: declared 8, found 4",
+                "hardware.vram: declared 141 GB (or 141 GiB), within 5 %, found 80 GiB (GPU 1, 3)",
+                "hardware.driver: declared \">=570\", found 550.1",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_says_why() {
+        let facts = Facts {
+            os: "linux".to_owned(),
+            gpu_note: Some("no NVIDIA driver: libnvidia-ml.so.1 not found".to_owned()),
+            ..Facts::default()
+        };
+        let problems = page().problems(&facts);
+        assert_eq!(problems.len(), 4);
+        assert_eq!(
+            problems[0],
+            "hardware.gpu: declared \"h200\", found no GPU (no NVIDIA driver: libnvidia-ml.so.1 not found)"
+        );
+        assert!(problems[3].contains("found no driver (no NVIDIA driver"), "{}", problems[3]);
+    }
+
+    #[test]
+    fn memory_is_near_either_reading_or_above_a_floor() {
+        let about = |text: &str, gib: f64| {
+            Vram::About(parse_size(text).unwrap()).holds((gib * 1024f64.powi(3)) as u64)
+        };
+        assert!(about("80GB", 79.6) && about("80GB", 74.6) && about("80GiB", 79.6));
+        assert!(!about("80GB", 40.0) && !about("80GiB", 74.6) && !about("80GB", 90.0));
+        let floor = Vram::AtLeast(parse_size("80GiB").unwrap());
+        assert!(floor.holds(80 << 30) && !floor.holds((80 << 30) - 1));
+    }
+
+    #[test]
+    fn hardware_elsewhere_is_not_checked() {
+        let need = Need { here: false, ..page() };
+        assert!(need.problems(&Facts::default()).is_empty());
+    }
+
+    #[test]
+    fn at_least_so_many_is_met_by_more() {
+        let need = |n| Need { here: true, count: Some(Count::AtLeast(n)), ..Need::default() };
+        assert!(need(4).problems(&h200s()).is_empty());
+        assert_eq!(need(9).problems(&h200s()), ["hardware.count: declared \">=9\", found 8"]);
+    }
 }
