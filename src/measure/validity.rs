@@ -1,6 +1,14 @@
 //! Validity: whether a measurement counts, and whose fault it is if it does not.
+//!
+//! Each check is a function of plain numbers, and its message has them. Where the numbers come from
+//! is the run's business; what a fault leads to is decided in `judge`.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::distribution::t_critical;
+use crate::quantity::{print_duration, print_number};
 
 /// Whose fault a failed check is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,4 +62,330 @@ pub struct Check {
     pub fault: Option<Fault>,
     /// The numbers, as words.
     pub message: String,
+}
+
+/// Delivered concurrency below this share of the declared one is the client's failing.
+pub const DELIVERED: f64 = 0.98;
+
+/// Significance of the slope beyond which a window may be called drifting.
+const SLOPE_LEVEL: f64 = 0.01;
+
+/// Change over the window, as a share of the mean, beyond which a significant slope is drift.
+const SLOPE_CHANGE: f64 = 0.1;
+
+impl Check {
+    fn new(kind: CheckKind, fault: Option<Fault>, message: String) -> Check {
+        Check { kind, fault, message }
+    }
+
+    fn unless(holds: bool, kind: CheckKind, fault: Fault, message: String) -> Check {
+        Check::new(kind, (!holds).then_some(fault), message)
+    }
+}
+
+fn percent(share: f64) -> String {
+    print_number(share * 100.0, 2)
+}
+
+/// Whether the server counted the prompt as long as it was sent. `tolerance` is a fraction, one
+/// token is always allowed; `None` means that the suite does not ask.
+pub fn prompt_length(sent: u64, counted: Option<u64>, tolerance: Option<f64>) -> Check {
+    let kind = CheckKind::PromptLength;
+    let (Some(tolerance), Some(counted)) = (tolerance, counted) else {
+        let message = match (tolerance, counted) {
+            (Some(_), _) => format!(
+                "a prompt of {sent} tokens was sent and the server counts no prompt tokens; \
+                 write prompt-tolerance = \"off\" if that is all right"
+            ),
+            (None, Some(counted)) => {
+                format!("prompt of {sent} tokens, {counted} by the server, tolerance off")
+            }
+            (None, None) => format!("prompt of {sent} tokens, not counted by the server"),
+        };
+        return Check::new(kind, tolerance.map(|_| Fault::Invalid), message);
+    };
+    let allowed = (sent as f64 * tolerance).max(1.0);
+    let off = sent.abs_diff(counted) as f64;
+    let message = format!(
+        "prompt of {sent} tokens, {counted} by the server, tolerance {} tokens",
+        print_number(allowed, 1)
+    );
+    Check::unless(off <= allowed, kind, Fault::Invalid, message)
+}
+
+/// What `prefix` says of the prefix cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// Nothing of the prompt may come out of it.
+    Cold,
+    /// So many tokens of the prompt must come out of it.
+    Warm {
+        /// The common or warmed beginning.
+        tokens: u64,
+    },
+}
+
+/// Whether the cached tokens of one request are as `prefix` declares.
+///
+/// Engines cache whole blocks and always compute the last token anew, so a warm prompt may lack
+/// 128 tokens or a tenth, whichever is more; a cold one may share its beginning (the first block
+/// holds the special tokens), 64 tokens or a hundredth.
+pub fn cache_state(expected: Cache, prompt: u64, cached: Option<u64>) -> Check {
+    let kind = CheckKind::CacheState;
+    let Some(cached) = cached else {
+        return Check::new(kind, None, "the engine does not say what came out of its cache".into());
+    };
+    match expected {
+        Cache::Cold => Check::unless(
+            cached <= 64.max(prompt / 100),
+            kind,
+            Fault::Invalid,
+            format!("{cached} of {prompt} prompt tokens came out of the cache, which was to be cold"),
+        ),
+        Cache::Warm { tokens } => Check::unless(
+            cached + 128.max(tokens / 10) >= tokens,
+            kind,
+            Fault::Invalid,
+            format!(
+                "{cached} of {prompt} prompt tokens came out of the cache, which was to hold {tokens}"
+            ),
+        ),
+    }
+}
+
+/// Whether the client kept as many requests in flight as the cell declares.
+pub fn concurrency(delivered: f64, streams: u32) -> Check {
+    let holds = delivered >= DELIVERED * f64::from(streams);
+    let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
+    Check::unless(holds, CheckKind::Concurrency, Fault::Invalid, message)
+}
+
+/// Whether the client read in time: `p99` of its wake-up delays against `policy.max-client-lag`.
+/// Where such a lag could not change a verdict (`matters`), it is only a notice.
+pub fn client_lag(p99: Duration, allowed: Duration, matters: bool) -> Check {
+    let fault = if matters { Fault::Invalid } else { Fault::Notice };
+    let message = format!(
+        "client lag {} (p99), {} allowed",
+        print_duration(rounded(p99)),
+        print_duration(allowed)
+    );
+    Check::unless(p99 <= allowed, CheckKind::ClientLag, fault, message)
+}
+
+/// Whether there are enough samples to say anything.
+pub fn samples(got: u64, least: u64) -> Check {
+    let message = format!("{got} samples, at least {least} needed");
+    Check::unless(got >= least, CheckKind::Samples, Fault::Invalid, message)
+}
+
+/// Whether the server told its token counts. Metrics that need them are absent if not, and a bound
+/// on an absent metric is an error, so this is only a notice.
+pub fn token_count(known: bool) -> Check {
+    let message = if known {
+        "token counts by the server"
+    } else {
+        "the server sent no usage: token counts are unknown and their metrics absent"
+    };
+    Check::unless(known, CheckKind::TokenCount, Fault::Notice, message.into())
+}
+
+/// Whether failed requests stay within `policy.max-error-rate`, a fraction.
+pub fn error_rate(failed: u64, requests: u64, allowed: f64) -> Check {
+    let share = if requests == 0 { 0.0 } else { failed as f64 / requests as f64 };
+    let message = format!(
+        "{failed} of {requests} requests failed ({} %, {} % allowed)",
+        percent(share),
+        percent(allowed)
+    );
+    Check::unless(share <= allowed, CheckKind::ErrorRate, Fault::Degraded, message)
+}
+
+/// Whether the engine preempted requests, by the growth of its counter; `None`: it has none, which
+/// is unknown, not zero.
+pub fn preemption(growth: Option<u64>) -> Check {
+    let kind = CheckKind::Preemption;
+    match growth {
+        None => Check::new(kind, None, "the engine has no preemption counter".into()),
+        Some(count) => {
+            let message = format!("{count} preemptions in the window");
+            Check::unless(count == 0, kind, Fault::Degraded, message)
+        }
+    }
+}
+
+/// Whether requests queued although the cell fits the engine's capacity: the greatest number of
+/// waiting requests that its gauge showed inside the window.
+pub fn queued(waiting: Option<u64>, streams: u32) -> Check {
+    let kind = CheckKind::Queued;
+    match waiting {
+        None => Check::new(kind, None, "the engine has no gauge of waiting requests".into()),
+        Some(count) => {
+            let message = format!("{count} of {streams} requests queued below capacity");
+            Check::unless(count == 0, kind, Fault::Degraded, message)
+        }
+    }
+}
+
+/// The gap between two events of a stream beyond which it stalled: far beyond what a prefill
+/// between decode steps explains, in proportion to the cell's own pace.
+pub fn stall_limit(median_gap: Duration) -> Duration {
+    (median_gap * 100).max(Duration::from_secs(2))
+}
+
+/// Whether a stream stalled: its longest gap against [`stall_limit`].
+pub fn stall(longest: Duration, limit: Duration) -> Check {
+    let message = format!(
+        "longest gap between events {}, a stall from {} on",
+        print_duration(rounded(longest)),
+        print_duration(rounded(limit))
+    );
+    Check::unless(longest <= limit, CheckKind::Stall, Fault::Degraded, message)
+}
+
+/// Whether the rate drifts over the window: the least-squares slope of its batch means is
+/// significant (t with n − 2 degrees of freedom, level .01, both sides) *and* the change that it
+/// makes over the window exceeds 10 % of the mean. Call it with what the extension left.
+pub fn steady(means: &[f64]) -> Check {
+    let kind = CheckKind::Steady;
+    let Some(slope) = Slope::of(means) else {
+        return Check::new(kind, None, format!("{} batches, too few to see drift", means.len()));
+    };
+    let critical = t_critical(SLOPE_LEVEL / 2.0, means.len() as f64 - 2.0);
+    let drifts = slope.t.abs() > critical && slope.change.abs() > SLOPE_CHANGE;
+    let message = format!(
+        "change over the window {}{} % (t {}, critical {})",
+        if slope.change < 0.0 { "−" } else { "+" },
+        print_number(slope.change.abs() * 100.0, 1),
+        print_number(slope.t, 1),
+        print_number(critical, 2)
+    );
+    Check::unless(!drifts, kind, Fault::Drifting, message)
+}
+
+/// The straight line through batch means.
+struct Slope {
+    /// Change over the whole window as a share of the mean.
+    change: f64,
+    /// Slope over its standard error.
+    t: f64,
+}
+
+impl Slope {
+    fn of(means: &[f64]) -> Option<Slope> {
+        let n = means.len() as f64;
+        let mean = means.iter().sum::<f64>() / n;
+        if means.len() < 3 || !mean.is_finite() || mean == 0.0 {
+            return None;
+        }
+        let middle = (n - 1.0) / 2.0;
+        let spread = n * (n * n - 1.0) / 12.0;
+        let steps = means.iter().enumerate().map(|(i, value)| (i as f64 - middle, value - mean));
+        let slope = steps.clone().map(|(x, y)| x * y).sum::<f64>() / spread;
+        let left: f64 = steps.map(|(x, y)| (y - slope * x).powi(2)).sum();
+        let error = (left / (n - 2.0) / spread).sqrt();
+        let t = if slope == 0.0 { 0.0 } else { slope / error };
+        Some(Slope { change: slope * n / mean, t })
+    }
+}
+
+/// Whole tenths of a millisecond: more digits of a delay are noise.
+fn rounded(duration: Duration) -> Duration {
+    Duration::from_micros((duration.as_micros() as u64).div_ceil(100) * 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_prompt_may_be_off_by_its_tolerance_and_always_by_one_token() {
+        assert_eq!(prompt_length(100, Some(101), Some(0.005)).fault, None);
+        assert_eq!(prompt_length(8192, Some(8232), Some(0.005)).fault, None);
+        let off = prompt_length(8192, Some(8233), Some(0.005));
+        assert_eq!(off.fault, Some(Fault::Invalid));
+        assert_eq!(
+            off.message,
+            "prompt of 8192 tokens, 8233 by the server, tolerance 41 tokens"
+        );
+        assert_eq!(prompt_length(8192, Some(4000), None).fault, None);
+        assert_eq!(prompt_length(8192, None, Some(0.005)).fault, Some(Fault::Invalid));
+    }
+
+    #[test]
+    fn cached_tokens_must_be_as_declared() {
+        assert_eq!(cache_state(Cache::Cold, 8192, Some(64)).fault, None);
+        assert_eq!(cache_state(Cache::Cold, 8192, Some(4096)).fault, Some(Fault::Invalid));
+        assert_eq!(cache_state(Cache::Warm { tokens: 8192 }, 8192, Some(8176)).fault, None);
+        assert_eq!(
+            cache_state(Cache::Warm { tokens: 8192 }, 8192, Some(0)).fault,
+            Some(Fault::Invalid)
+        );
+        assert_eq!(cache_state(Cache::Cold, 8192, None).fault, None);
+    }
+
+    #[test]
+    fn what_the_client_fails_at_is_invalid() {
+        assert_eq!(concurrency(125.5, 128).fault, None);
+        assert_eq!(concurrency(125.0, 128).fault, Some(Fault::Invalid));
+        let late = client_lag(Duration::from_micros(6120), ms(5), true);
+        assert_eq!(late.fault, Some(Fault::Invalid));
+        assert_eq!(late.message, "client lag 6.2ms (p99), 5ms allowed");
+        assert_eq!(client_lag(ms(6), ms(5), false).fault, Some(Fault::Notice));
+        assert_eq!(client_lag(ms(5), ms(5), true).fault, None);
+        assert_eq!(samples(0, 1).fault, Some(Fault::Invalid));
+    }
+
+    #[test]
+    fn what_the_engine_fails_at_is_degraded() {
+        let failed = error_rate(3, 128, 0.0);
+        assert_eq!(failed.fault, Some(Fault::Degraded));
+        assert_eq!(failed.message, "3 of 128 requests failed (2.34 %, 0 % allowed)");
+        assert_eq!(error_rate(3, 128, 0.05).fault, None);
+        assert_eq!(preemption(Some(24)).fault, Some(Fault::Degraded));
+        assert_eq!(preemption(Some(0)).fault, None);
+        assert_eq!(queued(Some(2), 8).fault, Some(Fault::Degraded));
+        assert_eq!(stall(ms(2500), stall_limit(ms(17))).fault, Some(Fault::Degraded));
+        assert_eq!(stall(ms(2500), stall_limit(ms(250))).fault, None);
+    }
+
+    #[test]
+    fn an_unknown_gauge_is_unknown_and_no_fault() {
+        assert_eq!(preemption(None).fault, None);
+        assert_eq!(preemption(None).message, "the engine has no preemption counter");
+        assert_eq!(queued(None, 8).fault, None);
+        assert_eq!(token_count(false).fault, Some(Fault::Notice));
+    }
+
+    #[test]
+    fn drift_needs_a_sure_slope_and_a_large_one() {
+        let line = |per_batch: f64, noise: f64| -> Vec<f64> {
+            let wiggle = [1.0, -1.0, 0.5, -0.5, -1.0, 1.0, 0.0, -0.5, 0.5, 0.0];
+            (0..10).map(|i| 100.0 + per_batch * f64::from(i) + noise * wiggle[i as usize]).collect()
+        };
+        assert_eq!(steady(&line(2.0, 0.5)).fault, Some(Fault::Drifting));
+        assert_eq!(steady(&line(-2.0, 0.5)).fault, Some(Fault::Drifting));
+        // Sure, but 5 % only.
+        assert_eq!(steady(&line(0.5, 0.01)).fault, None);
+        // Large, but not sure.
+        assert_eq!(steady(&line(2.0, 20.0)).fault, None);
+        assert_eq!(steady(&[100.0; 10]).fault, None);
+        assert_eq!(steady(&[]).fault, None);
+    }
+
+    #[test]
+    fn the_slope_is_that_of_least_squares() {
+        let slope = Slope::of(&[1.5, 2.6, 3.1, 3.8]).unwrap();
+        let by_hand = {
+            let (x, y) = ([-1.5, -0.5, 0.5, 1.5], [1.5, 2.6, 3.1, 3.8]);
+            let b: f64 = x.iter().zip(y).map(|(x, y)| x * (y - 2.75)).sum::<f64>() / 5.0;
+            let r: f64 = x.iter().zip(y).map(|(x, y)| (y - 2.75 - b * x).powi(2)).sum();
+            (b, b / (r / 2.0 / 5.0).sqrt())
+        };
+        assert!((slope.change - by_hand.0 * 4.0 / 2.75).abs() < 1e-12);
+        assert!((slope.t - by_hand.1).abs() < 1e-12);
+    }
 }
