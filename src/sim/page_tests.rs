@@ -1,0 +1,1 @@
+//! The profile of the result page, held to the page.

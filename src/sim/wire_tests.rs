@@ -1,0 +1,1 @@
+//! The HTTP surface over in-memory pipes in paused time.
