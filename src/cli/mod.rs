@@ -98,6 +98,9 @@ enum Command {
     Completions(completions::Args),
 }
 
+pub mod exit;
+pub mod report;
+
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();

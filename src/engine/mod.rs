@@ -104,7 +104,7 @@ pub struct LaunchSpec {
 }
 
 /// What an engine says of itself once it is ready.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Facts {
     /// Version as the engine says it.
     pub version: Option<String>,

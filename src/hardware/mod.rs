@@ -10,7 +10,7 @@ pub mod nvml;
 use serde::{Deserialize, Serialize};
 
 /// One GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Gpu {
     /// Product name as the driver says it.
     pub name: String,
@@ -19,7 +19,7 @@ pub struct Gpu {
 }
 
 /// The facts of the machine.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Facts {
     /// Operating system, as `std::env::consts::OS`.
     pub os: String,

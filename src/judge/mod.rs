@@ -10,7 +10,7 @@ pub mod limit;
 use serde::{Deserialize, Serialize};
 
 /// An estimate with its one-sided bounds at the level that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Estimate {
     /// The estimate itself, in the metric's unit.
     pub value: f64,
@@ -25,7 +25,7 @@ pub struct Estimate {
 }
 
 /// How an interval was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Batch means and Student's t.
@@ -41,7 +41,19 @@ pub enum Method {
 }
 
 /// Which side a bound stands on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
     /// The estimate must be at least the limit.
@@ -51,7 +63,7 @@ pub enum Side {
 }
 
 /// A bound on one metric: what is tolerated, and what "no loss" would be.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Bound {
     /// Which side it stands on.
     pub side: Side,
@@ -62,7 +74,7 @@ pub struct Bound {
 }
 
 /// What one bound says of one cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundVerdict {
     /// Within the limit, and the whole interval too.
@@ -103,7 +115,19 @@ pub enum Severity {
 }
 
 /// The verdict on a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Every bound holds.

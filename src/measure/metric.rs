@@ -269,6 +269,22 @@ impl<'de> Deserialize<'de> for Base {
     }
 }
 
+/// In a schema it is its name, one of the catalogue's.
+impl schemars::JsonSchema for Base {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Base".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names: Vec<_> = CATALOGUE.iter().map(|entry| entry.name).collect();
+        schemars::json_schema!({
+            "description": "A metric without its suffix.",
+            "type": "string",
+            "enum": names,
+        })
+    }
+}
+
 /// Which statistic of a latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stat {
@@ -419,6 +435,21 @@ impl Serialize for Metric {
 impl<'de> Deserialize<'de> for Metric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// In a schema it is a text: name, `-per-gpu`, suffix.
+impl schemars::JsonSchema for Metric {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Metric".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A metric as a bound names it, such as ttft.p50.",
+            "type": "string",
+            "pattern": "^[a-z0-9-]+(\\.(p50|p90|p95|p99|mean|max))?$",
+        })
     }
 }
 

@@ -15,7 +15,7 @@ pub use validity::{Check, CheckKind, Fault};
 use serde::{Deserialize, Serialize};
 
 /// The sufficient statistics of one metric in one cell: every later judgement needs nothing else.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Observations {
     /// A rate by means over consecutive batches of the window, in the metric's unit.

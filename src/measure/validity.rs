@@ -11,7 +11,7 @@ use super::distribution::t_critical;
 use crate::quantity::{print_duration, print_number};
 
 /// Whose fault a failed check is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// The measurement's: the cell is an error.
@@ -25,7 +25,19 @@ pub enum Fault {
 }
 
 /// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckKind {
     /// The prompt has the length that was asked for.
@@ -53,7 +65,7 @@ pub enum CheckKind {
 }
 
 /// One check with its outcome.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Check {
     /// What was checked.

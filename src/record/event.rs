@@ -100,7 +100,7 @@ pub enum Event {
 }
 
 /// Why a run ended before all its cells ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopReason {
     /// SIGINT, SIGTERM or SIGHUP.

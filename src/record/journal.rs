@@ -1,1 +1,266 @@
-//! Not written yet.
+//! The journal: what happened, in order, as JSON Lines that survive whatever ends the run.
+//!
+//! The first line is the run's header. Each event is one line, written whole; after a header and a
+//! finished cell the bytes are on the disk before the call returns. A cell is finished when its
+//! line is whole: a last line without its end is torn, by a crash or a full disk, and never counts.
+//! Phases of cells are for onlookers and are not written.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::event::Event;
+
+/// The journal could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the journal {}: {source}", path.display())]
+pub struct JournalError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// The journal could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No such file, or no leave to read it.
+    #[error("cannot read the journal {}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A whole line that is no event: something else than a crash wrote into the file.
+    #[error("the journal {} is damaged in line {line}: {source}", path.display())]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// It has whole lines, and the first is not a run's header.
+    #[error("the journal {} does not begin with the header of a run", path.display())]
+    Headless {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+/// What a journal holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contents {
+    /// The events of all whole lines.
+    pub events: Vec<Event>,
+    /// Bytes of the whole lines.
+    pub whole: u64,
+    /// Bytes of a torn last line; 0 where the journal ends with a whole one.
+    pub torn: u64,
+}
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    length: u64,
+}
+
+impl Journal {
+    /// Begins a journal. An existing file is never written over.
+    ///
+    /// # Errors
+    /// The file exists, or can't be made.
+    pub fn create(path: &Path) -> Result<Journal, JournalError> {
+        let begun = (|| {
+            let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+            // The name itself must survive a crash too.
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+            Ok(file)
+        })();
+        match begun {
+            Ok(file) => Ok(Journal { file, path: path.to_owned(), length: 0 }),
+            Err(source) => Err(JournalError { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Appends an event; phases of cells are passed over.
+    ///
+    /// # Errors
+    /// The line could not be written or flushed. What of it reached the file is taken back, so that
+    /// a later line does not follow half a one.
+    pub fn append(&mut self, event: &Event) -> Result<(), JournalError> {
+        let Some(durable) = durability(event) else { return Ok(()) };
+        let written = self.write(event, durable);
+        if written.is_err() {
+            // If this fails too, the torn line stays the last one unless the disk recovers; the
+            // error below is what matters.
+            let _ = self.file.set_len(self.length);
+        }
+        written.map_err(|source| JournalError { path: self.path.clone(), source })
+    }
+
+    fn write(&mut self, event: &Event, durable: bool) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.file.write_all(&line)?;
+        if durable {
+            self.file.sync_data()?;
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
+}
+
+/// Whether an event's line must be on disk before the run goes on; `None`: it is not written.
+fn durability(event: &Event) -> Option<bool> {
+    match event {
+        Event::RunStarted(_) | Event::CellFinished { .. } | Event::RunFinished { .. } => Some(true),
+        Event::LaunchStarted { .. }
+        | Event::LaunchStep { .. }
+        | Event::LaunchReady { .. }
+        | Event::LaunchFailed { .. }
+        | Event::LaunchStopped { .. }
+        | Event::CellStarted { .. }
+        | Event::Warning { .. } => Some(false),
+        Event::CellPhase { .. } => None,
+    }
+}
+
+/// Reads a journal: the events of its whole lines, and how much of a last one is torn.
+///
+/// # Errors
+/// The file can't be read, a whole line is no event, or the first is no header.
+pub fn read(path: &Path) -> Result<Contents, ReadError> {
+    let bytes =
+        std::fs::read(path).map_err(|source| ReadError::File { path: path.to_owned(), source })?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let mut events = Vec::new();
+    for (at, line) in bytes[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let event = serde_json::from_slice(line).map_err(|source| ReadError::Corrupt {
+            path: path.to_owned(),
+            line: at + 1,
+            source,
+        })?;
+        events.push(event);
+    }
+    match events.first() {
+        None | Some(Event::RunStarted(_)) => {
+            Ok(Contents { events, whole: whole as u64, torn: (bytes.len() - whole) as u64 })
+        }
+        Some(
+            Event::LaunchStarted { .. }
+            | Event::LaunchStep { .. }
+            | Event::LaunchReady { .. }
+            | Event::LaunchFailed { .. }
+            | Event::LaunchStopped { .. }
+            | Event::CellStarted { .. }
+            | Event::CellPhase { .. }
+            | Event::CellFinished { .. }
+            | Event::Warning { .. }
+            | Event::RunFinished { .. },
+        ) => Err(ReadError::Headless { path: path.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::run_record::CellState;
+
+    fn header() -> Event {
+        let header = serde_json::json!({
+            "format": 1, "tokgate": "0.1.0", "run-id": "r", "suite": "s", "path": "s.toml",
+            "tags": [], "plan-hash": "h", "seed": 7, "started": "2026-01-01T00:00:00Z",
+            "machine": { "os": "linux", "kernel": "", "hostname": "", "cpu": "", "cores": 2,
+                "memory": 0, "gpus": [], "driver": null, "gpu_note": null },
+            "declared": { "model": null, "revision": null, "quantization": null,
+                "hardware": null, "engine": "sim" },
+            "flags": [],
+            "policy": { "alpha": 0.05, "inconclusive": "warn", "unjudged": "warn",
+                "max-error-rate": 0.0, "max-client-lag": { "secs": 0, "nanos": 5_000_000 },
+                "restarts": 1, "time-limit": null },
+            "launches": [], "cells": [],
+        });
+        Event::RunStarted(Box::new(serde_json::from_value(header).unwrap()))
+    }
+
+    fn finished(cell: usize) -> Event {
+        let state = CellState::NotRun { reason: "line\nend".into() };
+        Event::CellFinished { cell, state, seconds: 1.5 }
+    }
+
+    fn written(dir: &tempfile::TempDir) -> PathBuf {
+        let path = dir.path().join("journal.jsonl");
+        let mut journal = Journal::create(&path).unwrap();
+        journal.append(&header()).unwrap();
+        journal.append(&Event::CellStarted { cell: 0, at: 0.5 }).unwrap();
+        let note = Event::CellPhase { cell: 0, phase: "window".into(), note: "12 tokens".into() };
+        journal.append(&note).unwrap();
+        journal.append(&finished(0)).unwrap();
+        path
+    }
+
+    #[test]
+    fn events_read_back_in_order_without_phases() {
+        let dir = tempfile::tempdir().unwrap();
+        let contents = read(&written(&dir)).unwrap();
+        let expected = [header(), Event::CellStarted { cell: 0, at: 0.5 }, finished(0)];
+        assert_eq!(contents.events, expected);
+        assert_eq!(contents.torn, 0);
+    }
+
+    #[test]
+    fn every_cut_leaves_whole_events_and_a_torn_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written(&dir);
+        let bytes = std::fs::read(&path).unwrap();
+        for end in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..end]).unwrap();
+            let contents = read(&path).unwrap();
+            let lines = bytes[..end].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(contents.events.len(), lines);
+            assert_eq!(contents.whole + contents.torn, end as u64);
+        }
+    }
+
+    #[test]
+    fn a_damaged_line_is_told_from_a_torn_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written(&dir);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend(b"{\"cell-fin");
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(read(&path).unwrap().torn, 10);
+        bytes.extend(b"\n");
+        std::fs::write(&path, &bytes).unwrap();
+        let said = read(&path).unwrap_err().to_string();
+        assert!(said.contains("journal.jsonl is damaged in line 4"), "{said}");
+        std::fs::write(&path, serde_json::to_string(&finished(0)).unwrap() + "\n").unwrap();
+        assert!(matches!(read(&path), Err(ReadError::Headless { .. })));
+    }
+
+    #[test]
+    fn a_journal_is_never_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written(&dir);
+        let said = Journal::create(&path).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("cannot write the journal {}: ", path.display())));
+        assert_eq!(read(&path).unwrap().events.len(), 3);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_with_the_path() {
+        let mut journal = Journal {
+            file: OpenOptions::new().append(true).open("/dev/full").unwrap(),
+            path: "/dev/full".into(),
+            length: 0,
+        };
+        let said = journal.append(&finished(0)).unwrap_err().to_string();
+        assert!(said.starts_with("cannot write the journal /dev/full: "), "{said}");
+    }
+}

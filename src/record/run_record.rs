@@ -10,7 +10,7 @@ use crate::measure::{Base, Check, Metric, Observations, TestKind};
 use crate::suite::model::{AxisValue, Place, Policy};
 
 /// What is known before the first launch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RunHeader {
     /// Version of this format.
@@ -46,7 +46,7 @@ pub struct RunHeader {
 }
 
 /// What the suite declares, for the heading of reports.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Declared {
     /// `model.name`.
@@ -62,7 +62,7 @@ pub struct Declared {
 }
 
 /// A planned launch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PlannedLaunchRecord {
     /// Its name.
@@ -76,7 +76,7 @@ pub struct PlannedLaunchRecord {
 }
 
 /// A planned cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PlannedCellRecord {
     /// `context=8K,concurrency=128`; empty axes give the test's name.
@@ -102,7 +102,7 @@ pub struct PlannedCellRecord {
 }
 
 /// A bound on a cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct BoundRecord {
     /// The expectation's name.
@@ -120,7 +120,7 @@ pub struct BoundRecord {
 }
 
 /// A quarantine in force.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct QuarantineRecord {
     /// Why.
@@ -136,7 +136,7 @@ pub struct QuarantineRecord {
 }
 
 /// What came of a cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellState {
     /// It has not run.
@@ -163,7 +163,7 @@ pub enum CellState {
 }
 
 /// Why a cell can't run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnfitClass {
     /// `concurrency × (context + max-output)` exceeds the KV capacity.
@@ -175,7 +175,7 @@ pub enum UnfitClass {
 }
 
 /// Figures of a cell, as sufficient statistics.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Measurement {
     /// By metric.
@@ -195,7 +195,7 @@ pub struct Measurement {
 }
 
 /// What became of a launch.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct LaunchOutcome {
     /// Rendered command, redacted.
@@ -213,7 +213,7 @@ pub struct LaunchOutcome {
 }
 
 /// Why a launch failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct LaunchFailure {
     /// `setup`, `process`, `health`, `models`, `canary`, `facts`, `log`, `hardware`, or `serving` when it died later.
@@ -229,7 +229,7 @@ pub struct LaunchFailure {
 }
 
 /// What a cell's facts come to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Judgement {
     /// The verdict.
@@ -247,7 +247,7 @@ pub struct Judgement {
 }
 
 /// What one bound says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct BoundJudgement {
     /// What it says.
@@ -259,7 +259,7 @@ pub struct BoundJudgement {
 }
 
 /// The whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RunRecord {
     /// What was known before.
@@ -279,7 +279,7 @@ pub struct RunRecord {
 }
 
 /// A cell's facts and what they come to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct CellOutcome {
     /// The facts.

@@ -1,1 +1,55 @@
 //! Reports: a record rendered.
+//!
+//! Each format is a pure function of the record. `grid` says where a cell stands, `figure` which
+//! numbers it shows, `message` what is said of it; the formats arrange that. `sanitise` washes
+//! every foreign text. Only `files` and `progress` touch the world.
+
+pub mod case;
+pub mod console;
+pub mod count;
+pub mod figure;
+pub mod files;
+pub mod grid;
+pub mod json;
+pub mod junit;
+pub mod markdown;
+pub mod message;
+pub mod narrate;
+pub mod progress;
+pub mod sanitise;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+use std::path::Path;
+
+use crate::record::RunRecord;
+
+pub use files::Unwritten;
+
+/// Names of the files that [`write_all`] writes.
+pub const FILES: [&str; 3] = ["record.json", "junit.xml", "summary.md"];
+
+/// Writes all reports of a record into a directory, the record first: each whole or not at all.
+///
+/// # Errors
+/// The first file that could not be written; those after it are tried all the same.
+pub fn write_all(dir: &Path, record: &RunRecord, dialect: junit::Dialect) -> Result<(), Unwritten> {
+    let record_file = files::replace(&dir.join(FILES[0]), json::render(record).as_bytes());
+    let others = write_rendered(dir, record, dialect);
+    record_file.and(others)
+}
+
+/// Writes what can be rendered again from `record.json`, which stays as it is.
+///
+/// # Errors
+/// The first file that could not be written; those after it are tried all the same.
+pub fn write_rendered(
+    dir: &Path,
+    record: &RunRecord,
+    dialect: junit::Dialect,
+) -> Result<(), Unwritten> {
+    let junit = files::replace(&dir.join(FILES[1]), junit::render(record, dialect).as_bytes());
+    let summary = files::replace(&dir.join(FILES[2]), markdown::render(record).as_bytes());
+    junit.and(summary)
+}

@@ -13,7 +13,19 @@ use crate::load::Api;
 use crate::measure::{Metric, TestKind};
 
 /// A place in a suite file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 pub struct Place {
     /// The file as the user named it, relative paths kept.
     pub file: String,
@@ -319,7 +331,7 @@ pub struct Axis {
 }
 
 /// One value of an axis.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AxisValue {
     /// A token count.
@@ -490,7 +502,7 @@ pub struct Quarantine {
 }
 
 /// `[policy]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Policy {
     /// One-sided level of every judgement.

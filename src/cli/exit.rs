@@ -1,0 +1,287 @@
+//! Exit codes: the one table, and which of them a record comes to.
+//!
+//! When several hold, the one that somebody else must act on first wins: signals, then what makes
+//! the run meaningless (20–22), then broken limits (10), then what kept cells from being judged
+//! (30–33), then doubt (11), then nothing at all (12).
+
+use std::process::ExitCode;
+
+use crate::judge::Verdict;
+use crate::record::RunRecord;
+use crate::record::event::StopReason;
+use crate::record::run_record::{CellOutcome, CellState};
+use crate::report::count::inconclusive_fails;
+use crate::report::message;
+use crate::suite::model::UnjudgedPolicy;
+
+/// What the process ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: every judged cell passed; warnings are allowed.
+    Pass,
+    /// 10: a limit was broken, or an engine degraded. The change's author acts.
+    Limit,
+    /// 11: inconclusive where policy says that this fails; warnings with `--deny-warnings`. Run more.
+    Doubt,
+    /// 12: no cell was selected.
+    NothingSelected,
+    /// 20: suite, filter or flag is wrong. The suite's author acts.
+    Suite,
+    /// 21: a baseline is missing or mismatched; a quarantine has expired.
+    Baseline,
+    /// 22: hardware or engine is not what the suite declares. The runner's owner acts.
+    Mismatch,
+    /// 30: the engine could not be started, or died. Infrastructure; CI may retry.
+    Engine,
+    /// 31: a measurement is invalid.
+    Invalid,
+    /// 32: the time limit was reached before all cells ran. Resume.
+    TimeLimit,
+    /// 33: results could not be written. The runner's owner acts.
+    Unwritten,
+    /// 128 and the signal's number: interrupted, reports still written.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The code.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Pass => 0,
+            Exit::Limit => 10,
+            Exit::Doubt => 11,
+            Exit::NothingSelected => 12,
+            Exit::Suite => 20,
+            Exit::Baseline => 21,
+            Exit::Mismatch => 22,
+            Exit::Engine => 30,
+            Exit::Invalid => 31,
+            Exit::TimeLimit => 32,
+            Exit::Unwritten => 33,
+            Exit::Signal(signal) => u8::try_from(signal.clamp(0, 127)).unwrap_or(0) + 128,
+        }
+    }
+
+    /// Its place in the precedence, 0 wins.
+    fn rank(self) -> u8 {
+        match self {
+            Exit::Signal(_) => 0,
+            Exit::Suite => 1,
+            Exit::Baseline => 2,
+            Exit::Mismatch => 3,
+            Exit::Limit => 4,
+            Exit::Engine => 5,
+            Exit::Invalid => 6,
+            Exit::TimeLimit => 7,
+            Exit::Unwritten => 8,
+            Exit::Doubt => 9,
+            Exit::NothingSelected => 10,
+            Exit::Pass => 11,
+        }
+    }
+
+    /// The one that holds when both do.
+    #[must_use]
+    pub fn or(self, other: Exit) -> Exit {
+        if other.rank() < self.rank() { other } else { self }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// What the exit code depends on beside the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// `--deny-warnings`.
+    pub deny_warnings: bool,
+    /// A report or the journal could not be written.
+    pub unwritten: bool,
+}
+
+/// What a record comes to.
+pub fn of(record: &RunRecord, flags: Flags) -> Exit {
+    let policy = &record.header.policy;
+    let mut exit = Exit::Pass;
+    if let Some(signal) = record.signal {
+        exit = exit.or(Exit::Signal(signal));
+    }
+    if record.header.cells.is_empty() {
+        exit = exit.or(Exit::NothingSelected);
+    }
+    for failure in record.launches.iter().filter_map(|launch| launch.failure.as_ref()) {
+        exit = exit.or(if failure.mismatch { Exit::Mismatch } else { Exit::Engine });
+    }
+    for cell in &record.cells {
+        exit = exit.or(match cell.judgement.verdict {
+            Verdict::Fail => Exit::Limit,
+            Verdict::Error => of_error(record, cell),
+            Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, &cell.judgement) => {
+                Exit::Doubt
+            }
+            Verdict::Measured if policy.unjudged == UnjudgedPolicy::Error => Exit::Suite,
+            Verdict::Inconclusive if flags.deny_warnings => Exit::Doubt,
+            Verdict::Inconclusive
+            | Verdict::Measured
+            | Verdict::Pass
+            | Verdict::Skip
+            | Verdict::Xfail
+            | Verdict::Xpass => Exit::Pass,
+        });
+    }
+    if flags.deny_warnings && !message::warnings(record).is_empty() {
+        exit = exit.or(Exit::Doubt);
+    }
+    if flags.unwritten {
+        exit = exit.or(Exit::Unwritten);
+    }
+    exit
+}
+
+/// What a cell that could not be judged comes to. Never [`Exit::Pass`].
+fn of_error(record: &RunRecord, cell: &CellOutcome) -> Exit {
+    if cell.judgement.class.as_deref() == Some("unjudged") {
+        return Exit::Suite;
+    }
+    match &cell.state {
+        CellState::NotRun { .. } => match record.stopped {
+            Some(StopReason::TimeLimit) => Exit::TimeLimit,
+            // What stopped the run weighs for itself: a signal, or the failures that were too many.
+            // Without a reason its launch failed, or the run has not ended.
+            Some(StopReason::Signal | StopReason::MaxFail) | None => Exit::Engine,
+        },
+        CellState::Broken { class, .. } if class.starts_with("engine") || class == "connection" => {
+            Exit::Engine
+        }
+        CellState::Broken { .. } | CellState::Measured(_) | CellState::Unfit { .. } => {
+            Exit::Invalid
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+    use crate::suite::model::InconclusivePolicy;
+
+    const NONE: Flags = Flags { deny_warnings: false, unwritten: false };
+    const DENY: Flags = Flags { deny_warnings: true, unwritten: false };
+
+    /// The small record with all verdicts but these taken out.
+    fn with(verdicts: &[Verdict]) -> RunRecord {
+        let mut record = fixture::every_verdict();
+        record.launches[1].failure = None;
+        record.warnings.clear();
+        let keep: Vec<bool> =
+            record.cells.iter().map(|c| verdicts.contains(&c.judgement.verdict)).collect();
+        let mut at = keep.iter();
+        record.cells.retain(|_| *at.next().unwrap());
+        let mut at = keep.iter();
+        record.header.cells.retain(|_| *at.next().unwrap());
+        record
+    }
+
+    #[test]
+    fn codes_are_those_of_the_documentation() {
+        let codes = [
+            (Exit::Pass, 0),
+            (Exit::Limit, 10),
+            (Exit::Doubt, 11),
+            (Exit::NothingSelected, 12),
+            (Exit::Suite, 20),
+            (Exit::Baseline, 21),
+            (Exit::Mismatch, 22),
+            (Exit::Engine, 30),
+            (Exit::Invalid, 31),
+            (Exit::TimeLimit, 32),
+            (Exit::Unwritten, 33),
+            (Exit::Signal(2), 130),
+            (Exit::Signal(15), 143),
+            (Exit::Signal(1), 129),
+        ];
+        for (exit, code) in codes {
+            assert_eq!(exit.code(), code);
+        }
+    }
+
+    #[test]
+    fn precedence_is_signals_meaning_limits_judging_doubt_nothing() {
+        let order = [
+            Exit::Signal(2),
+            Exit::Suite,
+            Exit::Baseline,
+            Exit::Mismatch,
+            Exit::Limit,
+            Exit::Engine,
+            Exit::Invalid,
+            Exit::TimeLimit,
+            Exit::Unwritten,
+            Exit::Doubt,
+            Exit::NothingSelected,
+            Exit::Pass,
+        ];
+        for (at, first) in order.into_iter().enumerate() {
+            for second in order.into_iter().skip(at) {
+                assert_eq!((first.or(second), second.or(first)), (first, first));
+            }
+        }
+    }
+
+    #[test]
+    fn each_record_comes_to_its_code() {
+        use Verdict::{Error, Fail, Inconclusive, Measured, Pass, Skip, Xfail, Xpass};
+        let harmless = [Pass, Skip, Measured, Inconclusive, Xfail, Xpass];
+        assert_eq!(of(&fixture::page(), NONE), Exit::Pass);
+        assert_eq!(of(&fixture::page(), DENY), Exit::Pass);
+        assert_eq!(of(&fixture::page_with_a_loss(), NONE), Exit::Limit);
+        assert_eq!(of(&with(&harmless), NONE), Exit::Pass);
+        assert_eq!(of(&with(&harmless), DENY), Exit::Doubt);
+        assert_eq!(of(&with(&[Inconclusive]), DENY), Exit::Doubt);
+        assert_eq!(of(&with(&[Fail, Error]), NONE), Exit::Limit);
+        assert_eq!(of(&with(&[]), NONE), Exit::NothingSelected);
+        // The launch that failed, and with it a limit that was broken.
+        assert_eq!(of(&fixture::every_verdict(), NONE), Exit::Limit);
+        let mut record = with(&[Pass, Error]);
+        assert_eq!(of(&record, NONE), Exit::Engine, "cells that did not run outrank invalid ones");
+        record.launches[1].failure = fixture::every_verdict().launches[1].failure.clone();
+        assert_eq!(of(&record, NONE), Exit::Engine);
+        record.launches[1].failure.as_mut().unwrap().mismatch = true;
+        assert_eq!(of(&record, NONE), Exit::Mismatch);
+        record.signal = Some(15);
+        assert_eq!(of(&record, NONE).code(), 143);
+        let unwritten = Flags { unwritten: true, ..NONE };
+        assert_eq!(of(&fixture::page(), unwritten), Exit::Unwritten);
+        assert_eq!(of(&fixture::page_with_a_loss(), unwritten), Exit::Limit);
+    }
+
+    #[test]
+    fn what_could_not_be_judged_is_never_a_pass() {
+        let mut record = with(&[Verdict::Error]);
+        record.cells.remove(0);
+        record.header.cells.remove(0);
+        record.stopped = Some(StopReason::TimeLimit);
+        assert_eq!(of(&record, NONE), Exit::TimeLimit);
+        let cell = &mut record.cells[0];
+        cell.state = CellState::Broken { class: "engine-died".into(), message: "gone".into() };
+        assert_eq!(of(&record, NONE), Exit::Engine);
+        record.cells.truncate(1);
+        record.cells[0].state =
+            CellState::Broken { class: "time-out".into(), message: "slow".into() };
+        assert_eq!(of(&record, NONE), Exit::Invalid);
+        record.cells[0].judgement.class = Some("unjudged".into());
+        assert_eq!(of(&record, NONE), Exit::Suite);
+    }
+
+    #[test]
+    fn policy_decides_what_doubt_and_silence_cost() {
+        let mut record = with(&[Verdict::Inconclusive, Verdict::Measured]);
+        record.header.policy.inconclusive = InconclusivePolicy::Fail;
+        assert_eq!(of(&record, NONE), Exit::Doubt);
+        record.header.policy.unjudged = UnjudgedPolicy::Error;
+        assert_eq!(of(&record, NONE), Exit::Suite);
+    }
+}

@@ -1,0 +1,95 @@
+//! `tokgate report`: the reports of a finished run, rendered again from its record.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use crate::report::junit::Dialect;
+use crate::report::{console, json, write_rendered};
+
+use super::exit::Exit;
+
+/// Render the reports of a run again from its record.json.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The output directory of a run; its junit.xml and summary.md are rewritten.
+    pub dir: PathBuf,
+    /// Which JUnit is written.
+    #[arg(long, value_enum, default_value_t, value_name = "DIALECT")]
+    pub junit_dialect: Dialect,
+}
+
+/// Reads the record, rewrites the reports and prints the closing page to `out`.
+///
+/// `color` and `width` are those of the page. Ends with [`Exit::Pass`] whatever the verdict: to
+/// render is not to judge again. A directory without a record is [`Exit::Suite`], reports that
+/// can't be written are [`Exit::Unwritten`], each with a word on stderr.
+pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit {
+    let path = args.dir.join("record.json");
+    let record = match json::read(&path) {
+        Ok(record) => record,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            if !path.exists() {
+                say("help: give the output directory of a run, such as tokgate-out/<suite>");
+            }
+            return Exit::Suite;
+        }
+    };
+    // A reader that went away, `| head`, is no failure of the reports.
+    let _ = out.write_all(console::render(&record, width, color).as_bytes());
+    let written = write_rendered(&args.dir, &record, args.junit_dialect);
+    say(&console::last_line(&record));
+    match written {
+        Ok(()) => Exit::Pass,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            Exit::Unwritten
+        }
+    }
+}
+
+/// Columns of the terminal on stdout; 100 where it is none.
+pub fn terminal_width() -> usize {
+    let stdout = std::io::stdout();
+    let size = if stdout.is_terminal() { rustix::termios::tcgetwinsize(stdout).ok() } else { None };
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(100)
+}
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{fixture, write_all};
+
+    #[test]
+    fn reports_come_out_of_the_record_as_they_did_in_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = fixture::page_with_a_loss();
+        write_all(dir.path(), &record, Dialect::Rich).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let before = ["record.json", "junit.xml", "summary.md"].map(read);
+        std::fs::remove_file(dir.path().join("junit.xml")).unwrap();
+        std::fs::write(dir.path().join("summary.md"), "stale").unwrap();
+
+        let args = Args { dir: dir.path().to_owned(), junit_dialect: Dialect::Rich };
+        let mut page = Vec::new();
+        assert_eq!(run(&args, &mut page, 80, false), Exit::Pass);
+        assert_eq!(["record.json", "junit.xml", "summary.md"].map(read), before);
+        assert_eq!(String::from_utf8(page).unwrap(), console::render(&record, 80, false));
+
+        let strict = Args { junit_dialect: Dialect::Strict, ..args };
+        run(&strict, &mut Vec::new(), 80, false);
+        assert!(!read("junit.xml").contains("<property "));
+    }
+
+    #[test]
+    fn a_directory_without_a_record_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = Args { dir: dir.path().to_owned(), junit_dialect: Dialect::Rich };
+        assert_eq!(run(&args, &mut Vec::new(), 80, false), Exit::Suite);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

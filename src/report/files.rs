@@ -1,0 +1,135 @@
+//! Report files on disk: written beside, flushed, renamed, so that a reader never meets half a
+//! file; and the pace at which they are rewritten during a run.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A file or directory that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", path.display())]
+pub struct Unwritten {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl Unwritten {
+    fn at(path: &Path) -> impl FnOnce(io::Error) -> Unwritten {
+        let path = path.to_owned();
+        |source| Unwritten { path, source }
+    }
+}
+
+/// Replaces a file by one with these bytes: as a whole or not at all.
+///
+/// # Errors
+/// The directory is missing, not writable or full; then the file is as it was.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Unwritten> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let written = (|| {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        std::fs::rename(&beside, path)?;
+        sync_parent(path)
+    })();
+    if written.is_err() {
+        // A leftover would only be noise beside the error itself.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.map_err(Unwritten::at(path))
+}
+
+/// Tries whether results can be written into a directory, before anything expensive begins: makes
+/// it, and puts `room` bytes into it for a moment.
+///
+/// # Errors
+/// It can't be made, is not writable, or has less room.
+pub fn try_out(dir: &Path, room: usize) -> Result<(), Unwritten> {
+    std::fs::create_dir_all(dir).map_err(Unwritten::at(dir))?;
+    let probe = dir.join(format!(".probe.{}.part", std::process::id()));
+    let tried = (|| {
+        let mut file = File::create(&probe)?;
+        file.write_all(&vec![b'\n'; room])?;
+        file.sync_all()
+    })();
+    let removed = std::fs::remove_file(&probe);
+    tried.and(removed).map_err(Unwritten::at(dir))
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// When reports are rewritten: after a cell, at most every second and so rarely that rendering
+/// takes no more than a twentieth of the time. The end is always due and needs no leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// When the last rendering ended, on the run's clock, and how long it took.
+    last: Option<(Duration, Duration)>,
+}
+
+impl Pace {
+    /// Whether a finished cell at `now` is to be followed by a rendering.
+    pub fn due(&self, now: Duration) -> bool {
+        self.last.is_none_or(|(ended, took)| {
+            now.saturating_sub(ended) >= Duration::from_secs(1).max(took * 20)
+        })
+    }
+
+    /// Notes a rendering that ended at `now` and took so long.
+    pub fn rendered(&mut self, now: Duration, took: Duration) {
+        self.last = Some((now, took));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_paced_by_what_they_cost() {
+        let (s, ms) = (Duration::from_secs, Duration::from_millis);
+        let mut pace = Pace::default();
+        assert!(pace.due(s(0)), "the first cell is reported at once");
+        pace.rendered(s(10), ms(1));
+        assert!(!pace.due(ms(10_999)));
+        assert!(pace.due(s(11)));
+        pace.rendered(s(20), ms(500));
+        assert!(!pace.due(s(29)));
+        assert!(pace.due(s(30)));
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("junit.xml");
+        replace(&path, b"first, and longer").unwrap();
+        replace(&path, b"second").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_written_says_which() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let below = file.join("junit.xml");
+        let said = replace(&below, b"").unwrap_err().to_string();
+        assert!(said.starts_with(&format!("cannot write {}: ", below.display())), "{said}");
+        assert!(try_out(&file.join("out"), 10).is_err());
+        try_out(&dir.path().join("new/out"), 1 << 16).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path().join("new/out")).unwrap().count(), 0);
+        // A failed replacement leaves what was there: here a directory stands in the way.
+        std::fs::create_dir(dir.path().join("taken")).unwrap();
+        assert!(replace(&dir.path().join("taken"), b"x").is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+}

@@ -1,0 +1,297 @@
+//! `summary.md`: the verdict, the counts, what failed and why, the matrix of each test, details.
+//!
+//! What failed comes first, so that a reader who sees only the beginning sees that, and cutting
+//! takes the end. Everything foreign is escaped.
+
+use std::fmt::Write;
+
+use crate::judge::Verdict;
+use crate::record::RunRecord;
+
+use super::case::verdict_name;
+use super::console::verdict_word;
+use super::count::{inconclusive_fails, last_line};
+use super::figure;
+use super::grid::{self, Block, Sheet};
+use super::message;
+use super::sanitise::{line, lines, markdown};
+
+/// A job summary on GitHub is dropped as a whole beyond 1 MiB.
+const MOST: usize = 1_000_000;
+
+/// Renders a record as Markdown.
+pub fn render(record: &RunRecord) -> String {
+    let mut out = Budget { text: String::new(), dropped: 0 };
+    let (word, _) = verdict_word(record);
+    out.push(&format!("# {word}: {}\n\n", markdown(&record.header.suite)));
+    out.push(&format!("{}\n\n", markdown(&last_line(record))));
+    out.push(&format!("{}\n", markdown(&message::title(record))));
+    launches(record, &mut out);
+    cells(record, &mut out, "What needs an eye", needs_an_eye);
+    warnings(record, &mut out);
+    for sheet in grid::sheets(record) {
+        matrix(record, &sheet, &mut out);
+    }
+    facts(record, &mut out);
+    cells(record, &mut out, "Other cells", |record, at| {
+        !needs_an_eye(record, at) && record.cells[at].judgement.verdict != Verdict::Pass
+    });
+    details(record, &mut out);
+    if out.dropped > 0 {
+        let _ = write!(out.text, "\n… {} bytes dropped, record.json has all\n", out.dropped);
+    }
+    out.text
+}
+
+/// Markdown that stays under its cap: pieces that don't fit any more are counted and left out.
+struct Budget {
+    text: String,
+    dropped: usize,
+}
+
+impl Budget {
+    fn push(&mut self, piece: &str) {
+        if self.dropped == 0 && self.text.len() + piece.len() <= MOST {
+            self.text.push_str(piece);
+        } else {
+            self.dropped += piece.len();
+        }
+    }
+}
+
+fn needs_an_eye(record: &RunRecord, at: usize) -> bool {
+    let judgement = &record.cells[at].judgement;
+    match judgement.verdict {
+        Verdict::Fail | Verdict::Error => true,
+        Verdict::Inconclusive => inconclusive_fails(record.header.policy.inconclusive, judgement),
+        Verdict::Pass | Verdict::Measured | Verdict::Skip | Verdict::Xfail | Verdict::Xpass => {
+            false
+        }
+    }
+}
+
+fn launches(record: &RunRecord, out: &mut Budget) {
+    for (planned, launch) in record.header.launches.iter().zip(&record.launches) {
+        let Some(failure) = &launch.failure else { continue };
+        out.push(&format!("\n## Launch {} failed\n\n", markdown(&planned.name)));
+        out.push(&format!("{}\n\n", markdown(&message::one_line(&failure.message))));
+        let told = message::of_launch(failure, launch.log.as_deref()).join("\n");
+        out.push(&fenced(&super::sanitise::cut(&told, 16 * 1024)));
+    }
+}
+
+fn cells(
+    record: &RunRecord,
+    out: &mut Budget,
+    heading: &str,
+    wanted: impl Fn(&RunRecord, usize) -> bool,
+) {
+    let chosen: Vec<usize> = (0..record.cells.len()).filter(|at| wanted(record, *at)).collect();
+    if chosen.is_empty() {
+        return;
+    }
+    out.push(&format!("\n## {heading}\n\n"));
+    for at in chosen {
+        let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
+        let said = message::of_cell(outcome).unwrap_or_default();
+        let mut piece = format!(
+            "- **{}** {}: {}\n",
+            markdown(&message::name(planned)),
+            verdict_name(outcome.judgement.verdict),
+            markdown(&said)
+        );
+        for detail in message::details(planned, outcome) {
+            let _ = writeln!(piece, "  - {}", markdown(&detail));
+        }
+        if needs_an_eye(record, at) {
+            let place = message::place(planned, outcome).to_string();
+            let _ = writeln!(piece, "  - at {}", markdown(&place));
+            let _ = writeln!(piece, "  - rerun: {}", code(&message::rerun(record, planned)));
+        }
+        out.push(&piece);
+    }
+}
+
+fn warnings(record: &RunRecord, out: &mut Budget) {
+    let warnings = message::warnings(record);
+    if warnings.is_empty() {
+        return;
+    }
+    out.push("\n## Warnings\n\n");
+    for warning in warnings {
+        out.push(&format!("- {}\n", markdown(&warning)));
+    }
+}
+
+fn matrix(record: &RunRecord, sheet: &Sheet, out: &mut Budget) {
+    out.push(&format!("\n## {}\n", markdown(&sheet.test)));
+    let (first, second) = figure::headline(sheet.kind);
+    for block in &sheet.blocks {
+        if !block.heading.is_empty() {
+            out.push(&format!("\n### {}\n", markdown(&block.heading)));
+        }
+        let unit = first.base.entry().unit;
+        out.push(&format!("\n{first} ({unit}), {second} below\n\n{}", table(record, block, sheet)));
+    }
+}
+
+fn table(record: &RunRecord, block: &Block, sheet: &Sheet) -> String {
+    let (first, second) = figure::headline(sheet.kind);
+    let axis = block.row_axis.as_deref().unwrap_or("");
+    let corner = match &block.column_axis {
+        Some(column) => format!("{axis} \\ {column}"),
+        None => axis.to_owned(),
+    };
+    let mut out = format!("| {} |", markdown(&corner));
+    for column in &block.columns {
+        let _ = write!(out, " {} |", markdown(column));
+    }
+    let _ = writeln!(out, "\n|---|{}", "---:|".repeat(block.columns.len()));
+    for (row, cells) in block.rows.iter().zip(&block.cells) {
+        let _ = write!(out, "| {} |", markdown(row));
+        for cell in cells {
+            let text = cell.map(|at| {
+                let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
+                let figures = [first, second].map(|metric| figure::one(planned, outcome, metric));
+                let mut parts: Vec<String> = Vec::new();
+                if figure::measurement(outcome).is_some() {
+                    parts.extend(figures.iter().flatten().map(|figure| figure.text()));
+                }
+                let mark = grid::mark(outcome).to_string();
+                let bad = needs_an_eye(record, at);
+                parts.push(if bad { format!("**{mark}**") } else { mark });
+                parts.join("<br>")
+            });
+            let _ = write!(out, " {} |", text.unwrap_or_default());
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn facts(record: &RunRecord, out: &mut Budget) {
+    let header = &record.header;
+    let mut rows: Vec<(&str, String)> = vec![
+        ("suite", header.path.clone()),
+        ("started", header.started.clone()),
+        ("run", header.run_id.clone()),
+        ("seed", header.seed.to_string()),
+        ("tokgate", header.tokgate.clone()),
+    ];
+    let machine = &header.machine;
+    if !machine.hostname.is_empty() {
+        rows.push(("machine", format!("{}, {} {}", machine.hostname, machine.os, machine.kernel)));
+    }
+    if !machine.cpu.is_empty() {
+        rows.push(("CPU", format!("{}, {} cores", machine.cpu, machine.cores)));
+    }
+    if let Some(gpu) = machine.gpus.first() {
+        rows.push(("GPU", format!("{} × {}", machine.gpus.len(), gpu.name)));
+    }
+    rows.extend(machine.gpu_note.iter().map(|note| ("GPU", note.clone())));
+    rows.extend(machine.driver.iter().map(|driver| ("driver", driver.clone())));
+    out.push("\n## Run\n\n| | |\n|---|---|\n");
+    for (name, value) in rows {
+        out.push(&format!("| {name} | {} |\n", markdown(&value)));
+    }
+    for (planned, launch) in header.launches.iter().zip(&record.launches) {
+        out.push(&format!("\n### Launch {}\n\n", markdown(&planned.name)));
+        if !launch.command.is_empty() {
+            out.push(&fenced(&line(&shell_words::join(&launch.command))));
+        }
+        let facts = launch.facts.as_ref();
+        let said = [
+            facts.map(|facts| format!("model {}", facts.model)),
+            facts.and_then(|f| f.version.as_ref()).map(|version| format!("version {version}")),
+            facts.and_then(|f| f.kv_capacity).map(|n| format!("KV capacity {n} tokens")),
+            facts.and_then(|f| f.max_model_len).map(|n| format!("longest sequence {n} tokens")),
+            launch.ready_time.map(|seconds| format!("ready after {seconds:.1} s")),
+            launch.log.as_ref().map(|log| format!("log {log}")),
+        ];
+        for fact in said.into_iter().flatten() {
+            out.push(&format!("- {}\n", markdown(&fact)));
+        }
+    }
+}
+
+/// All figures of all measured cells.
+fn details(record: &RunRecord, out: &mut Budget) {
+    out.push("\n## All figures\n\n| cell | verdict | figures |\n|---|---|---|\n");
+    for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
+        let figures: Vec<String> = figure::all(planned, outcome)
+            .iter()
+            .map(|figure| format!("{} {}", figure.metric, figure.text()))
+            .collect();
+        out.push(&format!(
+            "| {} | {} | {} |\n",
+            markdown(&message::name(planned)),
+            verdict_name(outcome.judgement.verdict),
+            figures.join("<br>")
+        ));
+    }
+}
+
+/// A block of code that no content can close.
+fn fenced(text: &str) -> String {
+    let text = lines(text);
+    let fence = "`".repeat(longest_run(&text).max(2) + 1);
+    format!("{fence}text\n{text}\n{fence}\n")
+}
+
+/// Inline code that no content can close.
+fn code(text: &str) -> String {
+    let text = line(text);
+    let ticks = "`".repeat(longest_run(&text) + 1);
+    let gap = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{ticks}{gap}{text}{gap}{ticks}")
+}
+
+/// Length of the longest run of backticks.
+fn longest_run(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn a_summary_has_what_failed_first() {
+        let text = render(&fixture::every_verdict());
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn the_matrix_is_a_table() {
+        let text = render(&fixture::page_with_a_loss());
+        assert!(text.starts_with("# FAILED: inkling-small-h200x8\n"), "{text}");
+        let row =
+            text.lines().find(|line| line.starts_with("| 8K | 135.5 tok/s<br>50 ms<br>✓ pass |"));
+        assert!(row.is_some_and(|row| row.ends_with("| 6 871 tok/s<br>1 044 ms<br>**✗ fail** |")));
+    }
+
+    #[test]
+    fn nothing_foreign_is_markup() {
+        let mut record = fixture::every_verdict();
+        record.launches[1].failure.as_mut().unwrap().log_tail = vec!["```".into(), "# big".into()];
+        record.cells[1].judgement.message = Some("a | b ``` <script>\n# head".into());
+        record.header.suite = "<b>x</b>".into();
+        let text = render(&record);
+        assert!(text.contains("````text\n"), "a fence longer than any in the log");
+        assert!(text.contains("a \\| b \\`\\`\\` &lt;script&gt; \\# head"));
+        assert!(!text.contains("<b>") && !text.contains("<script>"));
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+        assert_eq!(code("a`b"), "``a`b``");
+    }
+
+    #[test]
+    fn a_summary_stays_under_what_its_readers_take() {
+        let mut record = fixture::page();
+        let (planned, outcome) = (record.header.cells[20].clone(), record.cells[20].clone());
+        record.header.cells.extend(std::iter::repeat_n(planned, 9_000));
+        record.cells.extend(std::iter::repeat_n(outcome, 9_000));
+        let text = render(&record);
+        assert!(text.len() <= MOST + 100 && text.contains("bytes dropped"), "{}", text.len());
+    }
+}

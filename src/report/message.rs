@@ -1,0 +1,248 @@
+//! What a report says of a run in words: titles, messages of cells, warnings, rerun commands.
+//!
+//! Every text that leaves here has been washed; the reports only arrange them.
+
+use crate::judge::{BoundVerdict, Severity, Verdict};
+use crate::record::RunRecord;
+use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
+use crate::suite::model::{Place, UnjudgedPolicy};
+
+use super::figure;
+use super::sanitise::{cut, line, lines};
+
+/// `inkling-small · model · 8 × H200 · vllm 0.29.0 · bf16`.
+pub fn title(record: &RunRecord) -> String {
+    let declared = &record.header.declared;
+    let first = record.launches.iter().find_map(|launch| launch.facts.as_ref());
+    let model = declared.model.clone().or_else(|| first.map(|facts| facts.model.clone()));
+    let hardware = declared.hardware.clone().or_else(|| {
+        let machine = &record.header.machine;
+        match machine.gpus.first() {
+            Some(gpu) => Some(format!("{} × {}", machine.gpus.len(), gpu.name)),
+            None => (!machine.cpu.is_empty())
+                .then(|| format!("{} ({} cores)", machine.cpu, machine.cores)),
+        }
+    });
+    let mut engine = declared.engine.clone();
+    if let Some(version) = first.and_then(|facts| facts.version.as_ref())
+        && !engine.contains(version.as_str())
+    {
+        engine = format!("{engine} ({version})");
+    }
+    let parts = [
+        Some(record.header.suite.clone()),
+        model,
+        hardware,
+        (!engine.is_empty()).then_some(engine),
+        declared.quantization.clone(),
+    ];
+    line(&parts.into_iter().flatten().collect::<Vec<_>>().join(" · "))
+}
+
+/// `decode context=8K concurrency=128`, as a selector has it.
+pub fn selector(planned: &PlannedCellRecord) -> String {
+    let mut words = vec![format!("test={}", planned.test)];
+    words.extend(planned.variant.iter().map(|variant| format!("variant={variant}")));
+    words.extend(planned.axes.iter().map(|(name, value)| format!("{name}={value}")));
+    line(&words.join(" "))
+}
+
+/// A cell's name for people: `decode context=8K concurrency=128`.
+pub fn name(planned: &PlannedCellRecord) -> String {
+    let selector = selector(planned);
+    selector.strip_prefix("test=").unwrap_or(&selector).to_owned()
+}
+
+/// The command that runs one cell again with every flag that shaped the run.
+pub fn rerun(record: &RunRecord, planned: &PlannedCellRecord) -> String {
+    let mut words = vec!["tokgate".to_owned(), "run".to_owned(), record.header.path.clone()];
+    words.extend(["-E".to_owned(), selector(planned)]);
+    words.extend(record.header.flags.iter().cloned());
+    line(&shell_words::join(words))
+}
+
+/// The one line that says what came of a cell, if there is something to say.
+pub fn of_cell(outcome: &CellOutcome) -> Option<String> {
+    let said = outcome.judgement.message.as_deref().filter(|message| !message.is_empty());
+    let fact = match &outcome.state {
+        CellState::NotRun { reason } => Some(reason.as_str()),
+        CellState::Unfit { message, .. } | CellState::Broken { message, .. } => {
+            Some(message.as_str())
+        }
+        CellState::Measured(_) => None,
+    };
+    let plain = match outcome.judgement.verdict {
+        Verdict::Fail => Some("failed"),
+        Verdict::Error => Some("could not be judged"),
+        Verdict::Inconclusive => Some("inconclusive"),
+        Verdict::Measured => Some("measured, nothing is expected of it"),
+        Verdict::Skip => Some("skipped"),
+        Verdict::Xfail => Some("fails as its quarantine expects"),
+        Verdict::Xpass => Some("passes although it is in quarantine"),
+        Verdict::Pass => None,
+    };
+    said.or(fact).or(plain).map(one_line)
+}
+
+/// Whether a verdict is one that somebody should look at while the run goes on.
+pub fn wants_an_eye(verdict: Verdict) -> bool {
+    match verdict {
+        Verdict::Fail | Verdict::Error | Verdict::Inconclusive => true,
+        Verdict::Pass | Verdict::Measured | Verdict::Skip | Verdict::Xfail | Verdict::Xpass => {
+            false
+        }
+    }
+}
+
+/// A message on one line, short enough for an attribute.
+pub fn one_line(text: &str) -> String {
+    line(&cut(&line(text), 1024))
+}
+
+/// The words on a quarantine: until when, why, and where it is followed up.
+pub fn of_quarantine(planned: &PlannedCellRecord) -> Option<String> {
+    let quarantine = planned.quarantine.as_ref()?;
+    let issue = quarantine.issue.as_ref().map(|issue| format!(" ({issue})")).unwrap_or_default();
+    Some(line(&format!("quarantined until {}: {}{issue}", quarantine.expires, quarantine.reason)))
+}
+
+/// Where the reader should look: the bound that decided, else the test.
+pub fn place<'a>(planned: &'a PlannedCellRecord, outcome: &CellOutcome) -> &'a Place {
+    let decided = outcome.judgement.decided_by.and_then(|bound| planned.bounds.get(bound));
+    decided.map_or(&planned.place, |bound| &bound.place)
+}
+
+/// What is worth knowing of a cell beyond its message: every other bound, broken checks, failed
+/// requests by class, warnings.
+pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String> {
+    let said = outcome.judgement.message.as_deref();
+    let mut out = Vec::new();
+    for bound in &outcome.judgement.bounds {
+        if Some(bound.message.as_str()) != said && !bound.message.is_empty() {
+            out.push(format!("{}: {}", bound_word(bound.verdict), bound.message));
+        }
+    }
+    if let Some(measured) = figure::measurement(outcome) {
+        for check in measured.checks.iter().filter(|check| check.fault.is_some()) {
+            if Some(check.message.as_str()) != said {
+                out.push(format!("check: {}", check.message));
+            }
+        }
+        for (class, (n, message)) in &measured.failures {
+            let class = serde_json::to_value(class).ok();
+            let class = class.as_ref().and_then(|c| c.as_str()).unwrap_or("failed");
+            out.push(format!("{n} × {class}: {message}"));
+        }
+    }
+    out.extend(of_quarantine(planned));
+    out.extend(cell_warnings(outcome).map(|warning| format!("warning: {warning}")));
+    out.iter().map(|text| line(text)).collect()
+}
+
+fn bound_word(verdict: BoundVerdict) -> &'static str {
+    match verdict {
+        BoundVerdict::Clear => "pass (clear)",
+        BoundVerdict::Close => "pass (close)",
+        BoundVerdict::Inconclusive => "inconclusive",
+        BoundVerdict::Fail => "fail",
+        BoundVerdict::NoData => "no data",
+    }
+}
+
+fn cell_warnings(outcome: &CellOutcome) -> impl Iterator<Item = &String> {
+    let judged = &outcome.judgement.warnings;
+    let measured = figure::measurement(outcome).map(|m| m.warnings.as_slice()).unwrap_or_default();
+    judged.iter().chain(measured.iter().filter(move |warning| !judged.contains(warning)))
+}
+
+/// Every warning of a run, with the cell or launch that it is about.
+pub fn warnings(record: &RunRecord) -> Vec<String> {
+    let mut out: Vec<String> = record.warnings.iter().map(|text| line(text)).collect();
+    for (planned, launch) in record.header.launches.iter().zip(&record.launches) {
+        out.extend(
+            launch.warnings.iter().map(|text| line(&format!("launch {}: {text}", planned.name))),
+        );
+    }
+    let mut unjudged = 0;
+    for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
+        out.extend(cell_warnings(outcome).map(|text| line(&format!("{}: {text}", name(planned)))));
+        for (bound, judged) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
+            let broken = matches!(judged.verdict, BoundVerdict::Fail | BoundVerdict::NoData);
+            // The judge may have warned of it in the very same words.
+            if broken
+                && bound.severity == Severity::Warn
+                && !cell_warnings(outcome).any(|text| text.contains(&judged.message))
+            {
+                out.push(line(&format!("{}: {}", name(planned), judged.message)));
+            }
+        }
+        unjudged += usize::from(outcome.judgement.verdict == Verdict::Measured);
+    }
+    if unjudged > 0 && record.header.policy.unjudged == UnjudgedPolicy::Warn {
+        out.push(format!(
+            "nothing is expected of {} (policy.unjudged)",
+            super::count::plural(unjudged, "cell")
+        ));
+    }
+    out
+}
+
+/// A failed launch in full: step, message, exit, the telling lines of its log.
+pub fn of_launch(failure: &LaunchFailure, log: Option<&str>) -> Vec<String> {
+    let mut out = vec![format!("step: {}", line(&failure.step))];
+    out.extend(failure.exit.iter().map(|exit| format!("exit: {}", line(exit))));
+    if let Some(log) = log {
+        out.push(format!("log: {}", line(log)));
+    }
+    out.extend(
+        failure
+            .log_tail
+            .iter()
+            .flat_map(|text| lines(text).lines().map(|one| format!("  {one}")).collect::<Vec<_>>()),
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn the_rerun_command_names_one_cell_and_carries_the_flags() {
+        let record = fixture::page_with_a_loss();
+        let planned = record.header.cells.iter().find(|c| c.id == "context=8K,concurrency=128");
+        assert_eq!(
+            rerun(&record, planned.unwrap()),
+            "tokgate run suites/page.toml -E 'test=decode context=8K concurrency=128' --seed 42"
+        );
+    }
+
+    #[test]
+    fn every_warning_names_its_cell() {
+        assert_eq!(
+            warnings(&fixture::every_verdict()),
+            [
+                "the suite has no floors for prefill",
+                "decode concurrency=1 layout=tp8: capacity grew: expected over, and it fits",
+                "nothing is expected of 1 cell (policy.unjudged)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_title_has_what_is_known() {
+        let mut record = fixture::page();
+        assert_eq!(
+            title(&record),
+            "inkling-small-h200x8 · thinkingmachines/Inkling-Small · 8 × H200 · vllm 0.29.0 · bf16"
+        );
+        record.header.declared = Default::default();
+        record.header.declared.engine = "vllm".into();
+        record.launches[0].facts.as_mut().unwrap().version = Some("\u{1b}[1m0.30".into());
+        assert_eq!(
+            title(&record),
+            "inkling-small-h200x8 · thinkingmachines/Inkling-Small · EPYC (96 cores) · vllm (0.30)"
+        );
+    }
+}

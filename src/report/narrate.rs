@@ -1,0 +1,271 @@
+//! The run told in lines, for logs and other places that are no terminal: one for each step of a
+//! launch and each finished cell, and a sign of life in every minute without one.
+//!
+//! Pure: events and elapsed time in, lines out. It also keeps the tally that the live display shows.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::judge::Verdict;
+use crate::record::{Event, RunRecord};
+
+use super::count::{elapsed, plural};
+use super::figure;
+use super::grid;
+use super::message;
+use super::sanitise::line;
+
+/// Longest silence.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How far the run is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tally {
+    /// Planned cells.
+    pub total: usize,
+    /// Finished cells.
+    pub done: usize,
+    /// Those that failed or could not be judged.
+    pub bad: usize,
+    /// Seconds that finished cells took.
+    pub spent: f64,
+}
+
+impl Tally {
+    /// Seconds that the rest will take if it goes on like this.
+    pub fn left(&self) -> Option<f64> {
+        let rest = self.total.saturating_sub(self.done);
+        (self.done > 0).then(|| self.spent / self.done as f64 * rest as f64)
+    }
+}
+
+/// Tells a run in lines.
+#[derive(Debug, Default)]
+pub struct Narrator {
+    tally: Tally,
+    finished: HashSet<usize>,
+    /// What is going on, and since when.
+    doing: String,
+    since: Duration,
+    /// When the last line was told.
+    spoke: Duration,
+}
+
+impl Narrator {
+    /// How far the run is.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What is going on, in a few words.
+    pub fn doing(&self) -> &str {
+        &self.doing
+    }
+
+    /// Takes an event that `record` has already taken in; `now` counts from the start of the run.
+    /// Returns the line to tell, if the event deserves one.
+    pub fn see(&mut self, event: &Event, record: &RunRecord, now: Duration) -> Option<String> {
+        let told = self.tell(event, record, now);
+        if told.is_some() {
+            self.spoke = now;
+        }
+        told
+    }
+
+    /// A sign of life, where the last line is a minute old.
+    pub fn tick(&mut self, now: Duration) -> Option<String> {
+        if self.doing.is_empty() || now.saturating_sub(self.spoke) < SILENCE {
+            return None;
+        }
+        self.spoke = now;
+        let waited = elapsed(now.saturating_sub(self.since).as_secs_f64());
+        let Tally { done, total, .. } = self.tally;
+        Some(format!("… {} for {waited}, {done} of {total} cells done", self.doing))
+    }
+
+    fn tell(&mut self, event: &Event, record: &RunRecord, now: Duration) -> Option<String> {
+        let launch_name = |launch: usize| {
+            let planned = record.header.launches.get(launch);
+            line(planned.map_or("?", |planned| planned.name.as_str()))
+        };
+        match event {
+            Event::RunStarted(header) => {
+                self.tally.total = header.cells.len();
+                self.begin(format!("suite {}", line(&header.suite)), now);
+                Some(format!(
+                    "suite {}: {} in {}",
+                    line(&header.suite),
+                    plural(header.cells.len(), "cell"),
+                    plural(header.launches.len(), "launch")
+                ))
+            }
+            Event::LaunchStarted { launch, log, .. } => {
+                let name = launch_name(*launch);
+                self.begin(format!("launch {name}"), now);
+                let log = log.as_ref().map(|log| format!(" (log {})", line(log)));
+                Some(format!("launch {name}: start{}", log.unwrap_or_default()))
+            }
+            Event::LaunchStep { launch, step, .. } => {
+                let said = format!("launch {}: {}", launch_name(*launch), line(step));
+                self.begin(said.clone(), now);
+                Some(said)
+            }
+            Event::LaunchReady { launch, ready_time, .. } => Some(format!(
+                "launch {}: ready after {}",
+                launch_name(*launch),
+                elapsed(*ready_time)
+            )),
+            Event::LaunchFailed { launch, failure } => Some(format!(
+                "launch {}: FAILED in step {}: {}",
+                launch_name(*launch),
+                line(&failure.step),
+                message::one_line(&failure.message)
+            )),
+            Event::LaunchStopped { launch, .. } => {
+                Some(format!("launch {}: stopped", launch_name(*launch)))
+            }
+            Event::CellStarted { cell, .. } => {
+                let planned = record.header.cells.get(*cell)?;
+                self.begin(message::name(planned), now);
+                None
+            }
+            Event::CellPhase { cell, phase, .. } => {
+                let planned = record.header.cells.get(*cell)?;
+                // The wait is counted from the start of the cell, not of the phase.
+                self.doing = format!("{}: {}", message::name(planned), line(phase));
+                None
+            }
+            Event::CellFinished { cell, seconds, .. } => self.finish(*cell, *seconds, record),
+            Event::Warning { message } => Some(format!("warning: {}", message::one_line(message))),
+            Event::RunFinished { .. } => {
+                self.doing.clear();
+                None
+            }
+        }
+    }
+
+    fn begin(&mut self, doing: String, now: Duration) {
+        self.doing = doing;
+        self.since = now;
+    }
+
+    fn finish(&mut self, cell: usize, seconds: f64, record: &RunRecord) -> Option<String> {
+        let (planned, outcome) = (record.header.cells.get(cell)?, record.cells.get(cell)?);
+        if self.finished.insert(cell) {
+            self.tally.done += 1;
+            self.tally.spent += seconds;
+            let bad = matches!(outcome.judgement.verdict, Verdict::Fail | Verdict::Error);
+            self.tally.bad += usize::from(bad);
+        }
+        let total = self.tally.total.to_string();
+        let (first, second) = figure::headline(planned.kind);
+        let figures: Vec<String> = match figure::measurement(outcome) {
+            Some(_) => [first, second]
+                .iter()
+                .filter_map(|metric| figure::one(planned, outcome, *metric))
+                .map(|figure| format!("{} {}", figure.metric, figure.text()))
+                .collect(),
+            None => vec![],
+        };
+        let mark = grid::mark(outcome).to_string();
+        let mut said = format!(
+            "[{:>2$}/{total}] {mark:<10}  {}",
+            self.tally.done,
+            message::name(planned),
+            total.len()
+        );
+        if !figures.is_empty() {
+            said.push_str(&format!("  {}  ({})", figures.join(", "), elapsed(seconds)));
+        }
+        let worth = match outcome.judgement.verdict {
+            Verdict::Fail | Verdict::Error | Verdict::Inconclusive | Verdict::Skip => true,
+            Verdict::Pass | Verdict::Measured | Verdict::Xfail | Verdict::Xpass => false,
+        };
+        if worth && let Some(message) = message::of_cell(outcome) {
+            said.push_str(&format!("  {message}"));
+        }
+        Some(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn events(record: &RunRecord) -> Vec<(u64, Event)> {
+        let finished = |cell: usize| Event::CellFinished {
+            cell,
+            state: record.cells[cell].state.clone(),
+            seconds: record.cells[cell].seconds,
+        };
+        let failure = record.launches[1].failure.clone().unwrap();
+        vec![
+            (0, Event::RunStarted(Box::new(record.header.clone()))),
+            (
+                0,
+                Event::LaunchStarted {
+                    launch: 0,
+                    command: vec![],
+                    log: Some("a.log".into()),
+                    at: 0.0,
+                },
+            ),
+            (1, Event::LaunchStep { launch: 0, step: "health".into(), at: 1.0 }),
+            (
+                90,
+                Event::LaunchReady {
+                    launch: 0,
+                    ready_time: 90.0,
+                    facts: Default::default(),
+                    warnings: vec![],
+                },
+            ),
+            (90, Event::CellStarted { cell: 0, at: 90.0 }),
+            (91, Event::CellPhase { cell: 0, phase: "window".into(), note: "12 tokens".into() }),
+            (95, finished(0)),
+            (99, finished(1)),
+            (100, Event::LaunchFailed { launch: 1, failure }),
+            (101, finished(8)),
+            (102, Event::Warning { message: "odd\u{1b}[31m".into() }),
+            (103, Event::RunFinished { signal: None, stopped: None, at: 103.0 }),
+        ]
+    }
+
+    #[test]
+    fn a_line_for_each_step_and_each_finished_cell() {
+        let record = fixture::every_verdict();
+        let mut narrator = Narrator::default();
+        let told: Vec<String> = events(&record)
+            .iter()
+            .filter_map(|(at, event)| narrator.see(event, &record, S(*at)))
+            .collect();
+        insta::assert_snapshot!(told.join("\n"));
+        assert!(told.iter().all(|line| !line.contains(char::is_control)));
+    }
+
+    #[test]
+    fn a_sign_of_life_a_minute_and_no_more() {
+        let record = fixture::every_verdict();
+        let mut narrator = Narrator::default();
+        assert_eq!(narrator.tick(S(500)), None, "nothing has begun");
+        for (at, event) in &events(&record)[..3] {
+            narrator.see(event, &record, S(*at));
+        }
+        let signs: Vec<u64> = (1..=200).filter(|now| narrator.tick(S(*now)).is_some()).collect();
+        assert_eq!(signs, [61, 121, 181]);
+        assert_eq!(
+            narrator.tick(S(250)).unwrap(),
+            "… launch layout=tp8: health for 4m09s, 0 of 12 cells done"
+        );
+    }
+
+    #[test]
+    fn the_rest_is_reckoned_by_what_was() {
+        let tally = Tally { total: 10, done: 4, bad: 0, spent: 20.0 };
+        assert_eq!(tally.left(), Some(30.0));
+        assert_eq!(Tally::default().left(), None);
+    }
+}
