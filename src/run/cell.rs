@@ -6,17 +6,19 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
-use crate::load::client::{Endpoint, Prepared, Shape};
-use crate::load::prompt::Prompt;
-use crate::load::{Dialect, Failure, FailureClass, Outcome, Trace, Warning};
+use crate::load::{
+    Ask, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt, Trace,
+    Warning,
+};
 use crate::matrix::{Cell, Plan};
-use crate::measure::{Base, Check, Observations, validity};
+use crate::measure::validity::{self, Cache};
+use crate::measure::{Check, observe};
 use crate::record::Event;
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
 use super::conductor::Events;
-use super::prompts::{Prompts, Purpose};
+use super::prompts::{Prompts, Purpose, Target, cell_number};
 use super::{decode, prefill};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
@@ -34,15 +36,14 @@ pub(super) struct Bench<'a> {
     pub(super) gpus: u32,
     pub(super) clock: Clock,
     pub(super) endpoint: Endpoint,
-    pub(super) dialect: Dialect,
     pub(super) remote: Remote,
     pub(super) facts: &'a Facts,
-    pub(super) ready_time: Duration,
+    /// Seconds from start to ready; none where the engine was running already.
+    pub(super) ready_time: Option<f64>,
     pub(super) prompts: &'a mut Prompts,
     pub(super) request: &'a Request,
     /// Extra body fields, rendered.
     pub(super) body: serde_json::Map<String, serde_json::Value>,
-    pub(super) idle_timeout: Duration,
     pub(super) events: &'a Events,
 }
 
@@ -64,15 +65,7 @@ impl Bench<'_> {
     }
 
     fn startup(&self) -> CellState {
-        let mut observations = BTreeMap::new();
-        // Against an engine that was running already there is no start to time.
-        if !self.ready_time.is_zero() {
-            observations
-                .insert(Base::ReadyTime, Observations::Point(self.ready_time.as_secs_f64()));
-        }
-        if let Some(capacity) = self.facts.kv_capacity {
-            observations.insert(Base::KvCapacity, Observations::Exact(capacity as f64));
-        }
+        let observations = observe::startup(self.ready_time, self.facts.kv_capacity);
         CellState::Measured(Box::new(Measurement { observations, ..Measurement::default() }))
     }
 
@@ -144,32 +137,62 @@ impl Bench<'_> {
         purpose: Purpose,
         length: u64,
     ) -> Result<Prompt, CellState> {
-        let place = super::prompts::Place {
+        let target = Target {
             endpoint: &self.endpoint,
             clock: self.clock,
-            dialect: self.dialect,
             api: self.request.api,
             model: &self.facts.model,
-            idle_timeout: self.idle_timeout,
+            idle_timeout: self.request.idle_timeout,
             context: self.plan.context_tokens(self.cell),
-            cell: self.index,
+            cell: cell_number(&self.planned.classname, &self.planned.id),
             tolerance: self.request.prompt_tolerance,
         };
-        self.prompts.make(&place, purpose, length).await
+        self.prompts.make(&target, purpose, length).await
     }
 
     /// A request with `prompt` for so many output tokens.
-    pub(super) fn prepared(&self, prompt: &Prompt, max_tokens: u64) -> Prepared {
-        Prepared::new(&Shape {
+    pub(super) fn prepared(
+        &self,
+        prompt: &Prompt,
+        max_tokens: u64,
+    ) -> Result<Prepared, CellState> {
+        let ask = Ask {
             api: self.request.api,
-            dialect: self.dialect,
+            dialect: self.endpoint.dialect,
             model: &self.facts.model,
             prompt,
             max_tokens,
+            cache_prompt: true,
             body: &self.body,
-            idle_timeout: self.idle_timeout,
+            idle_timeout: self.request.idle_timeout,
             timeout: None,
-        })
+        };
+        Prepared::new(&ask).map_err(|error| broken_words("request", &error.to_string()))
+    }
+
+    /// A request for each prompt. Streams that share a prompt share its bytes.
+    pub(super) fn requests(
+        &self,
+        prompts: &[Prompt],
+        max_tokens: u64,
+    ) -> Result<Vec<Prepared>, CellState> {
+        let mut requests: Vec<Prepared> = Vec::with_capacity(prompts.len());
+        for (index, prompt) in prompts.iter().enumerate() {
+            let request = match requests.last() {
+                Some(last) if prompts[index - 1] == *prompt => last.clone(),
+                Some(_) | None => self.prepared(prompt, max_tokens)?,
+            };
+            requests.push(request);
+        }
+        Ok(requests)
+    }
+
+    /// A client with an open connection.
+    pub(super) async fn client(&self) -> Result<Client, CellState> {
+        let mut client = Client::new(&self.endpoint, self.clock)
+            .map_err(|error| broken_words("client", &error.to_string()))?;
+        client.open().await.map_err(broken)?;
+        Ok(client)
     }
 }
 
@@ -227,8 +250,8 @@ impl Tally {
             let (least, most) = self.prompt.unwrap_or((counted, counted));
             self.prompt = Some((least.min(counted), most.max(counted)));
         }
-        if let (Some(prefix), Some(cached)) = (prefix, usage.cached) {
-            self.prefix = Some(prefix);
+        self.prefix = prefix.or(self.prefix);
+        if let (Some(_), Some(cached)) = (prefix, usage.cached) {
             let (least, most) = self.cached.unwrap_or((cached, cached));
             self.cached = Some((least.min(cached), most.max(cached)));
         }
@@ -242,11 +265,16 @@ impl Tally {
             if self.asked.abs_diff(least) > self.asked.abs_diff(most) { least } else { most }
         });
         if let (Some(counted), Some(tolerance)) = (counted, bench.request.prompt_tolerance) {
-            checks.push(validity::prompt_length(self.asked, counted, tolerance));
+            checks.push(validity::prompt_length(self.asked, counted, Some(tolerance)));
         }
-        if let (Some(prefix), Some((least, most))) = (self.prefix, self.cached) {
-            let cold = prefix == Prefix::Cold;
-            checks.push(validity::cache_state(cold, if cold { most } else { least }, self.asked));
+        if let Some(prefix) = self.prefix {
+            let (expected, cached) = match prefix {
+                Prefix::Cold => (Cache::Cold, self.cached.map(|(_, most)| most)),
+                Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => {
+                    (Cache::Warm { tokens: self.asked }, self.cached.map(|(least, _)| least))
+                }
+            };
+            checks.push(validity::cache_state(expected, self.asked, cached));
         }
         let failed = self.failures.values().map(|(count, _)| count).sum();
         checks.push(validity::error_rate(failed, self.requests, bench.policy.max_error_rate));

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::launch::{self, LaunchError, Running};
+use crate::engine::log::LogFile;
 use crate::engine::redact::Redactor;
-use crate::engine::{Facts, Kind, supervise};
-use crate::load::client::Endpoint;
+use crate::engine::process::{self, ExitInfo};
+use crate::engine::port::free_port;
+use crate::load::Endpoint;
 use crate::matrix::Plan;
 use crate::matrix::launch::Runtime;
 use crate::record::Event;
 use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
 use crate::sim;
-use crate::suite::model::{EngineSource, Request, SimClock, TestSetting};
+use crate::suite::model::{EngineSource, SimClock};
 use crate::transport::Transport;
 
 use super::cell::{Bench, dialect};
@@ -249,7 +251,7 @@ impl State<'_> {
         let setting = &plan.suite.settings[plan.launches[launch].setting as usize];
         let mut attempt = 0;
         loop {
-            let port = setting.engine.port.map_or_else(|| launch::free_port("127.0.0.1"), Ok);
+            let port = setting.engine.port.map_or_else(|| free_port("127.0.0.1"), Ok);
             let port = port.map_err(|error| {
                 Start::Failed(plain_failure("process", &format!("no free port: {error}")))
             })?;
@@ -297,7 +299,7 @@ impl State<'_> {
                         launch,
                         ready_time: running.ready_time.as_secs_f64(),
                         facts: running.facts.clone(),
-                        warnings: running.warnings.clone(),
+                        warnings: Vec::new(),
                     });
                     return Ok((running, transport));
                 }
@@ -340,11 +342,12 @@ impl State<'_> {
         for command in commands {
             self.step(launch, "setup");
             let log = self.conduct.out.join("engine-setup.log");
+            let written = LogFile::from_here(&log);
             let env = plan
                 .environment(launch, runtime)
                 .map_err(|error| Start::Failed(plain_failure("setup", &error.to_string())))?;
             let running =
-                supervise::run_supervised(&command, &env, None, &log, engine.setup_timeout);
+                process::run_supervised(&command, &env, None, &log, engine.setup_timeout);
             let ended = tokio::select! {
                 biased;
                 ended = running => ended,
@@ -358,7 +361,7 @@ impl State<'_> {
             };
             // What the setup left undone must be tried again by a later launch.
             self.prepared.remove(&index);
-            let tail = crate::engine::log::LogFile::whole(&log).telling(self.conduct.redactor);
+            let tail = written.telling(self.conduct.redactor);
             return Err(Start::Failed(LaunchFailure {
                 step: "setup".to_owned(),
                 message: format!("setup command failed: {words}: {exit}"),
@@ -376,7 +379,7 @@ impl State<'_> {
             EngineSource::Sim { profile, clock: SimClock::Virtual } => {
                 let profile = match profile {
                     Some(path) => sim::Profile::load(path),
-                    None => Ok(sim::Profile::built_in()),
+                    None => Ok(sim::Profile::default()),
                 };
                 let profile = profile.map_err(|error| {
                     Start::Failed(plain_failure("process", &error.to_string()))
@@ -447,7 +450,6 @@ impl State<'_> {
                     headers: all,
                     dialect,
                 },
-                dialect,
                 remote: running.remote.clone(),
                 facts: &facts,
                 ready_time: running.ready_time,
@@ -458,7 +460,7 @@ impl State<'_> {
             };
             enum Came {
                 State(CellState),
-                Died(crate::engine::supervise::ExitInfo),
+                Died(ExitInfo),
                 Halted(Cause),
             }
             let came = {
@@ -503,11 +505,24 @@ impl State<'_> {
         self.events.send(Event::CellFinished { cell, state, seconds });
     }
 
-    async fn stop(&mut self, launch: usize, running: Running, halted: bool) {
-        let grace = halted.then_some(HALT_GRACE);
+    async fn stop(&mut self, launch: usize, mut running: Running, halted: bool) {
+        let setting = self.conduct.plan.launches[launch].setting as usize;
+        let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
+        let grace = if halted { declared.min(HALT_GRACE) } else { declared };
         let mut halt = self.halt.clone();
-        let report = running.stop(grace, &mut async move { halt.hurry().await }).await;
-        for message in report.survivors {
+        let hurried = tokio::select! {
+            report = running.stop(grace) => Some(report),
+            () = halt.hurry() => None,
+        };
+        let report = match hurried {
+            Some(report) => report,
+            None => running.stop(Duration::ZERO).await,
+        };
+        for message in report.notes {
+            self.events.send(Event::Warning { message });
+        }
+        for survivor in report.survivors {
+            let message = format!("still there after the launch was ended: {survivor}");
             self.events.send(Event::Warning { message });
         }
         self.events.send(Event::LaunchStopped { launch, at: self.seconds() });
@@ -526,7 +541,7 @@ fn plain_failure(step: &str, message: &str) -> LaunchFailure {
 
 fn failure(error: LaunchError) -> LaunchFailure {
     LaunchFailure {
-        step: error.step,
+        step: error.step.to_owned(),
         message: error.message,
         exit: error.exit,
         log_tail: error.log_tail,

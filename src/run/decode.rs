@@ -4,8 +4,8 @@
 //! The window, the figures and the checks are decided in `measure`; here are the streams, the
 //! gauges and the waiting.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -13,18 +13,26 @@ use tokio::task::JoinSet;
 
 use crate::clock::{Clock, Stamp};
 use crate::engine::metrics::Gauges;
-use crate::load::client::{Cancel, Canceller, Client, Prepared};
-use crate::load::{Outcome, TokenEvent, Trace, Usage};
+use crate::load::socket::make_room_for;
+use crate::load::{
+    Cancel, Canceller, Client, Dialect, Outcome, Prepared, Prompt, TokenEvent, Trace,
+};
 use crate::measure::observe::{self, DecodeInput};
 use crate::measure::window::{State, Window};
-use crate::measure::{Check, Fault, validity};
+use crate::judge::interval;
+use crate::measure::{Base, Check, Observations, Stat, validity};
+use crate::quantity::print_duration;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Broken, Tally, broken};
+use super::cell::{Bench, Tally, broken_words};
 use super::prompts::Purpose;
 
+/// Prompts that are warmed at once: an engine with few slots is not buried.
+const WARM_AT_ONCE: usize = 16;
+/// A wave is one observation, so fewer give no interval.
+const LEAST_WAVES: u32 = 3;
 /// How often the engine's gauges are read while a window is not yet open.
 const GAUGE_PACE: Duration = Duration::from_millis(200);
 /// How often they are read while it is open.
@@ -35,6 +43,9 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(20);
 const IDLE_PATIENCE: Duration = Duration::from_secs(30);
 /// Rest of a stream after a failed request, so that a dead engine is not hammered.
 const FAILURE_REST: Duration = Duration::from_millis(250);
+
+/// Pace of the task whose lateness tells the client's lag.
+const HEARTBEAT: Duration = Duration::from_millis(5);
 
 /// Measures the cell.
 pub(super) async fn measure(bench: &mut Bench<'_>, setting: &DecodeSetting) -> CellState {
@@ -55,12 +66,14 @@ async fn attempt(
     bench.phase("prompts", String::new());
     let mut prompts = Vec::with_capacity(streams as usize);
     for stream in 0..streams {
-        prompts.push(bench.prompt(Purpose::Stream { stream, prefix: setting.prefix }, length).await?);
+        let purpose = Purpose::Stream { stream, prefix: setting.prefix };
+        prompts.push(bench.prompt(purpose, length).await?);
     }
     bench.phase("connect", format!("{streams} streams"));
     let mut clients = Vec::with_capacity(streams as usize);
+    make_room_for(u64::from(streams)).map_err(|e| broken_words("client", &e.to_string()))?;
     for _ in 0..streams {
-        clients.push(Client::connect(&bench.endpoint, bench.clock).await.map_err(broken)?);
+        clients.push(bench.client().await?);
     }
 
     if setting.prefix != Prefix::Cold {
@@ -69,45 +82,43 @@ async fn attempt(
     let waves = ttft_waves(bench, setting, &mut prompts, &mut clients, length, &mut tally).await?;
     let before = bench.remote.gauges().await.ok().flatten();
 
-    let requests = prompts
-        .iter()
-        .map(|prompt| bench.prepared(prompt, setting.max_output))
-        .collect::<Vec<_>>();
-    let shared = Rc::new(Shared::new(streams, setting, before.is_none()));
-    let (canceller, cancel) = Canceller::new();
+    let requests = bench.requests(&prompts, setting.max_output)?;
+    drop(prompts);
+    let shared = Arc::new(Shared::new(streams, setting, before.is_none()));
+    let canceller = Canceller::new();
     let mut tasks = JoinSet::new();
     for (stream, (client, request)) in clients.into_iter().zip(requests).enumerate() {
         let looping = Looping {
             stream: stream as u32,
             client,
             request,
-            shared: Rc::clone(&shared),
-            cancel: cancel.clone(),
+            shared: Arc::clone(&shared),
+            cancel: canceller.handle(),
             clock: bench.clock,
         };
         tasks.spawn_local(looping.run());
     }
-    let lag = Rc::new(RefCell::new(Vec::new()));
-    let heartbeat = tokio::task::spawn_local(heartbeat(bench.clock, Rc::clone(&lag)));
+    let lag = Arc::new(Mutex::new(Vec::new()));
+    let heartbeat = tokio::task::spawn_local(heartbeat(bench.clock, Arc::clone(&lag)));
 
-    let mut watch = Watch::new(before, streams);
+    let mut watch = Watch::new(before.as_ref(), streams);
     let outcome = window(bench, setting, &shared, &mut watch, &waves, &tally).await;
     heartbeat.abort();
     // Servers that count only at the end are let finish; all others are cut at once.
-    let whole = bench.dialect.counts_only_at_end();
-    shared.closing.set(true);
-    if !whole {
+    shared.closing.store(true, Ordering::Relaxed);
+    if bench.endpoint.dialect != Dialect::OpenAi {
         canceller.cancel();
     }
     while tasks.join_next().await.is_some() {}
-    let (extended, checks) = outcome?;
+    let extended = outcome?;
 
     bench.phase("drain", String::new());
     let idle = drained(bench).await;
     let mut measurement = shared.assemble(&waves, &tally, extended, bench, length, true);
-    measurement.checks.extend(checks);
     measurement.checks.extend(watch.checks());
-    measurement.checks.push(validity::client_lag(&lag.borrow(), bench.policy.max_client_lag));
+    let lag = percentile_99(&mut unpoisoned(&lag));
+    let judged = !bench.planned.bounds.is_empty();
+    measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, judged));
     if !idle {
         measurement.warnings.push("the engine was not idle again after the cell".to_owned());
     }
@@ -130,7 +141,7 @@ async fn warm(
         prompts[..distinct].chunks(WARM_AT_ONCE).zip(clients[..distinct].chunks_mut(WARM_AT_ONCE))
     {
         bench.phase("warm-up", format!("{done} of {distinct} prompts"));
-        for trace in wave(bench, prompts, clients).await {
+        for trace in wave(bench, prompts, clients).await? {
             tally.count(&trace);
             if let Outcome::Failed(failure) = &trace.outcome {
                 return Err(broken_words("warm-up", &failure.message));
@@ -142,14 +153,18 @@ async fn warm(
 }
 
 /// One request of one token on each client at once.
-async fn wave(bench: &Bench<'_>, prompts: &[Prompt], clients: &mut [Client]) -> Vec<Trace> {
-    let requests = prompts.iter().map(|prompt| bench.prepared(prompt, 1)).collect::<Vec<_>>();
-    let (_canceller, cancel) = Canceller::new();
+async fn wave(
+    bench: &Bench<'_>,
+    prompts: &[Prompt],
+    clients: &mut [Client],
+) -> Result<Vec<Trace>, CellState> {
+    let requests = bench.requests(prompts, 1)?;
     let sent = clients.iter_mut().zip(&requests).enumerate().map(|(stream, (client, request))| {
-        let mut cancel = cancel.clone();
-        async move { client.stream(request, stream as u32, &mut |_| {}, &mut cancel).await }
+        async move {
+            client.stream(request, stream as u32, &mut |_| {}, &mut Cancel::never()).await
+        }
     });
-    futures_util::future::join_all(sent).await
+    Ok(futures_util::future::join_all(sent).await)
 }
 
 /// Waves of C one-token requests; returns the TTFT in ms of each, by wave.
@@ -173,7 +188,7 @@ async fn ttft_waves(
             }
         }
         let mut values = Vec::with_capacity(clients.len());
-        for trace in wave(bench, prompts, clients).await {
+        for trace in wave(bench, prompts, clients).await? {
             tally.count(&trace);
             tally.prompt(&trace, length, Some(setting.prefix));
             if let (Outcome::Complete, Some(first)) = (&trace.outcome, trace.events.first()) {
@@ -191,44 +206,43 @@ async fn ttft_waves(
 async fn window(
     bench: &mut Bench<'_>,
     setting: &DecodeSetting,
-    shared: &Rc<Shared>,
+    shared: &Shared,
     watch: &mut Watch,
     waves: &[Vec<f64>],
     tally: &Tally,
-) -> Result<(bool, Vec<Check>), CellState> {
+) -> Result<bool, CellState> {
     let mut extended = false;
-    let mut checks = Vec::new();
     let started = bench.clock.now();
     // A stream that emits nothing for longer than this has failed by its idle limit already.
-    let ramp_limit = setting_ramp(bench, setting);
+    let limit = ramp_limit(bench, setting);
     let mut next_gauges = started;
     loop {
-        let state = shared.window.borrow_mut().on_time(bench.clock.now());
+        let state = shared.seen().window.on_time(bench.clock.now());
         match state {
-            State::Closed { .. } if extended => return Ok((true, checks)),
+            State::Closed { .. } if extended => return Ok(true),
             State::Closed { .. } => {
                 let measurement = shared.assemble(waves, tally, false, bench, 0, false);
                 if !judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus)
                 {
-                    return Ok((false, checks));
+                    return Ok(false);
                 }
                 extended = true;
-                shared.window.borrow_mut().extend();
+                shared.seen().window.extend();
                 bench.phase("extension", "inconclusive so far".to_owned());
             }
             State::Ramp | State::Open { .. } => {}
         }
         if shared.hopeless() {
-            return Ok((extended, checks));
+            return Ok(extended);
         }
         let now = bench.clock.now();
         let waited = now.since(started);
-        if state == State::Ramp && waited > ramp_limit {
+        if state == State::Ramp && waited > limit {
             return Err(broken_words(
                 "no-window",
                 &format!(
                     "only {} of {} streams emitted within {}",
-                    shared.window.borrow().emitting(),
+                    shared.seen().window.emitting(),
                     bench.concurrency(),
                     print_duration(waited)
                 ),
@@ -239,16 +253,11 @@ async fn window(
                 && let Ok(Some(gauges)) = bench.remote.gauges().await
             {
                 let settled = watch.see(&gauges, matches!(state, State::Open { .. }));
-                let all = shared.window.borrow().emitting() as u64 == bench.concurrency();
-                if settled {
-                    shared.window.borrow_mut().set_gauges_ok(true);
-                } else if state == State::Ramp && all && waited > QUEUE_PATIENCE {
-                    checks.push(validity::queued(
-                        watch.running,
-                        watch.waiting,
-                        bench.concurrency(),
-                    ));
-                    shared.window.borrow_mut().set_gauges_ok(true);
+                let all = shared.seen().window.emitting() as u64 == bench.concurrency();
+                // A queue that does not empty is the engine's own state: measured, and told by
+                // the check of the gauge.
+                if settled || (state == State::Ramp && all && waited > QUEUE_PATIENCE) {
+                    shared.seen().window.set_gauges_ok(true);
                 }
             }
             let pace = if state == State::Ramp { GAUGE_PACE } else { WATCH_PACE };
@@ -265,11 +274,11 @@ async fn window(
     }
 }
 
-fn setting_ramp(bench: &Bench<'_>, setting: &DecodeSetting) -> Duration {
+fn ramp_limit(bench: &Bench<'_>, setting: &DecodeSetting) -> Duration {
     // First tokens of cold prompts may queue behind each other's prefill; a stream's own idle limit
     // bounds each of them, so their sum bounds the ramp.
     let queue = if setting.prefix == Prefix::Cold { bench.concurrency() as u32 } else { 2 };
-    bench.idle_timeout.saturating_mul(queue.max(2)) + QUEUE_PATIENCE
+    bench.request.idle_timeout.saturating_mul(queue.max(2)) + QUEUE_PATIENCE
 }
 
 /// Waits until the engine says that nothing runs; true where it can't be asked.
@@ -291,98 +300,117 @@ async fn drained(bench: &Bench<'_>) -> bool {
     }
 }
 
-/// Records how late a task is woken, in seconds: what our own machine adds to every stamp.
-async fn heartbeat(clock: Clock, lag: Rc<RefCell<Vec<f64>>>) {
+/// Records how late a task is woken: what our own machine adds to every stamp.
+async fn heartbeat(clock: Clock, lag: Arc<Mutex<Vec<Duration>>>) {
     let mut due = clock.now();
     loop {
-        due = due + Duration::from_millis(5);
+        due = due + HEARTBEAT;
         clock.sleep_until(due).await;
-        let now = clock.now();
-        lag.borrow_mut().push(now.since(due).as_secs_f64());
-        if now.since(due) > Duration::from_millis(5) {
-            due = now;
+        let late = clock.now().since(due);
+        unpoisoned(&lag).push(late);
+        if late > HEARTBEAT {
+            due = clock.now();
         }
     }
 }
 
-/// What the streams of a cell share with the one who watches them. One thread, no locks.
+/// The 99th percentile of the lags, less the millisecond by which tokio's timers round up.
+fn percentile_99(lags: &mut [Duration]) -> Duration {
+    lags.sort_unstable();
+    let rank = (lags.len() * 99).div_ceil(100).max(1) - 1;
+    lags.get(rank).copied().unwrap_or_default().saturating_sub(Duration::from_millis(1))
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the streams of a cell share with the one who watches them. All run on one thread, so that
+/// the lock is never waited for.
 struct Shared {
-    window: RefCell<Window>,
-    /// Requests that have ended.
-    ended: RefCell<Vec<Trace>>,
-    /// The request in flight of each stream: when it was begun, and its events.
-    flying: RefCell<Vec<(Stamp, Vec<TokenEvent>)>>,
-    failures: Cell<u64>,
-    /// Failures in a row over all streams; any token resets it.
-    fruitless: Cell<u64>,
-    tokens: Cell<u64>,
-    closing: Cell<bool>,
+    seen: Mutex<Seen>,
+    closing: AtomicBool,
     changed: Notify,
     streams: u32,
+}
+
+struct Seen {
+    window: Window,
+    /// Requests that have ended.
+    ended: Vec<Trace>,
+    /// The request in flight of each stream: when it was begun, and its events.
+    flying: Vec<(Stamp, Vec<TokenEvent>)>,
+    failures: u64,
+    /// Failures in a row over all streams; any token resets it.
+    fruitless: u64,
+    tokens: u64,
 }
 
 impl Shared {
     fn new(streams: u32, setting: &DecodeSetting, gauges_ok: bool) -> Shared {
         let mut window = Window::new(streams, setting.duration, setting.min_tokens);
         window.set_gauges_ok(gauges_ok);
+        let flying = (0..streams).map(|_| (Stamp::default(), Vec::new())).collect();
+        let seen = Seen { window, ended: Vec::new(), flying, failures: 0, fruitless: 0, tokens: 0 };
         Shared {
-            window: RefCell::new(window),
-            ended: RefCell::default(),
-            flying: RefCell::new(vec![(Stamp(0), Vec::new()); streams as usize]),
-            failures: Cell::new(0),
-            fruitless: Cell::new(0),
-            tokens: Cell::new(0),
-            closing: Cell::new(false),
+            seen: Mutex::new(seen),
+            closing: AtomicBool::new(false),
             changed: Notify::new(),
             streams,
         }
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        unpoisoned(&self.seen)
+    }
+
     fn begin(&self, stream: u32, at: Stamp) {
-        self.flying.borrow_mut()[stream as usize] = (at, Vec::new());
+        self.seen().flying[stream as usize] = (at, Vec::new());
     }
 
     fn token(&self, stream: u32, event: TokenEvent) {
-        self.flying.borrow_mut()[stream as usize].1.push(event);
-        self.fruitless.set(0);
-        self.tokens.set(self.tokens.get() + u64::from(event.tokens.unwrap_or(1)));
-        let mut window = self.window.borrow_mut();
-        let before = window.state();
-        if window.on_token(stream, event.at, event.tokens.unwrap_or(0)) != before {
+        let mut seen = self.seen();
+        seen.flying[stream as usize].1.push(event);
+        seen.fruitless = 0;
+        seen.tokens += u64::from(event.tokens.unwrap_or(1));
+        let before = seen.window.state();
+        if seen.window.on_token(stream, event.at, event.tokens.unwrap_or(0)) != before {
             self.changed.notify_one();
         }
     }
 
     fn end(&self, trace: Trace) {
-        self.flying.borrow_mut()[trace.stream as usize].1 = Vec::new();
+        let mut seen = self.seen();
+        seen.flying[trace.stream as usize].1 = Vec::new();
         match &trace.outcome {
             Outcome::Failed(_) => {
-                self.failures.set(self.failures.get() + 1);
-                self.fruitless.set(self.fruitless.get() + 1);
+                seen.failures += 1;
+                seen.fruitless += 1;
                 self.changed.notify_one();
             }
             Outcome::Complete | Outcome::Cancelled => {}
         }
-        self.ended.borrow_mut().push(trace);
+        seen.ended.push(trace);
     }
 
     /// Nothing but failures: more waiting would not help.
     fn hopeless(&self) -> bool {
-        self.fruitless.get() >= u64::from(self.streams).max(4) * 3
+        self.seen().fruitless >= u64::from(self.streams).max(4) * 3
     }
 
     fn note(&self) -> String {
-        let window = self.window.borrow();
-        let share = (window.progress() * 100.0).round();
-        match (window.state(), self.failures.get()) {
-            (State::Ramp, 0) => format!("{} of {} streams emit", window.emitting(), self.streams),
-            (State::Open { .. } | State::Closed { .. }, 0) => {
-                format!("{share} %, {} tokens", self.tokens.get())
+        let seen = self.seen();
+        let share = (seen.window.progress() * 100.0).round();
+        let mut note = match seen.window.state() {
+            State::Ramp => format!("{} of {} streams emit", seen.window.emitting(), self.streams),
+            State::Open { .. } | State::Closed { .. } => {
+                format!("{share} %, {} tokens", seen.tokens)
             }
-            (State::Ramp | State::Open { .. } | State::Closed { .. }, failures) => {
-                format!("{share} %, {} tokens, {failures} failed requests", self.tokens.get())
-            }
+        };
+        if seen.failures > 0 {
+            note.push_str(&format!(", {} failed requests", seen.failures));
         }
+        note
     }
 
     /// The measurement so far. `last` moves the traces out instead of copying them.
@@ -396,15 +424,16 @@ impl Shared {
         last: bool,
     ) -> Measurement {
         let mut tally = tally.clone();
+        let mut seen = self.seen();
         let mut traces =
-            if last { self.ended.take() } else { self.ended.borrow().clone() };
+            if last { std::mem::take(&mut seen.ended) } else { seen.ended.clone() };
         for trace in &traces {
             tally.count(trace);
             if last {
                 tally.prompt(trace, length, None);
             }
         }
-        for (stream, (sent, events)) in self.flying.borrow_mut().iter_mut().enumerate() {
+        for (stream, (sent, events)) in seen.flying.iter_mut().enumerate() {
             if events.is_empty() {
                 continue;
             }
@@ -420,22 +449,39 @@ impl Shared {
             });
         }
         let mut measurement = Measurement { extended, ..tally.measurement(bench) };
-        if let State::Closed { from, to } = self.window.borrow().state() {
-            let input = DecodeInput {
-                traces: &traces,
-                from,
-                to,
-                streams: self.streams,
-                batches: if extended { 20 } else { 10 },
-            };
+        if let State::Closed { from, to } = seen.window.state() {
+            let batches = if extended { 20 } else { 10 };
+            let input = DecodeInput { traces: &traces, from, to, batches };
             measurement.observations = observe::decode(&input);
-            measurement.checks.extend(observe::checks(&input, &measurement.observations));
+            measurement.checks.extend(checks(&input, &measurement, self.streams));
         }
-        if !waves.is_empty() {
-            measurement.observations.insert(Base::Ttft, observe::waves(waves));
+        if let Some(waves) = observe::waves(waves) {
+            measurement.observations.insert(Base::Ttft, waves);
         }
         measurement
     }
+}
+
+/// What the window itself says of whether it counts.
+fn checks(input: &DecodeInput<'_>, measurement: &Measurement, streams: u32) -> Vec<Check> {
+    let known = measurement.observations.contains_key(&Base::OutputTokens);
+    let in_flight = observe::in_flight(input.traces, input.from, input.to);
+    let mut checks =
+        vec![validity::token_count(known), validity::concurrency(in_flight, streams)];
+    if let Some(Observations::Batches { means, .. }) =
+        measurement.observations.get(&Base::OutputThroughput)
+    {
+        checks.push(validity::steady(means));
+    }
+    if let Some(gaps) = measurement.observations.get(&Base::ChunkGap)
+        && let (Some(median), Some(longest)) =
+            (interval::value(gaps, Some(Stat::P50)), interval::value(gaps, Some(Stat::Max)))
+    {
+        let duration = |ms: f64| Duration::from_secs_f64((ms / 1e3).max(0.0));
+        let limit = validity::stall_limit(duration(median));
+        checks.push(validity::stall(duration(longest), limit));
+    }
+    checks
 }
 
 /// One stream: request after request until it is told to stop.
@@ -443,26 +489,20 @@ struct Looping {
     stream: u32,
     client: Client,
     request: Prepared,
-    shared: Rc<Shared>,
+    shared: Arc<Shared>,
     cancel: Cancel,
     clock: Clock,
 }
 
 impl Looping {
     async fn run(mut self) {
-        while !self.shared.closing.get() && !self.cancel.cancelled() {
+        while !self.shared.closing.load(Ordering::Relaxed) && !self.cancel.is_cancelled() {
             self.shared.begin(self.stream, self.clock.now());
-            let shared = Rc::clone(&self.shared);
+            let shared = Arc::clone(&self.shared);
             let stream = self.stream;
-            let trace = self
-                .client
-                .stream(
-                    &self.request,
-                    stream,
-                    &mut |event| shared.token(stream, event),
-                    &mut self.cancel,
-                )
-                .await;
+            let mut on_token = move |event| shared.token(stream, event);
+            let trace =
+                self.client.stream(&self.request, stream, &mut on_token, &mut self.cancel).await;
             let failed = matches!(trace.outcome, Outcome::Failed(_));
             self.shared.end(trace);
             if failed {
@@ -477,47 +517,37 @@ struct Watch {
     readable: bool,
     preemptions: Option<f64>,
     preempted: f64,
-    running: f64,
-    waiting: f64,
     most_waiting: f64,
     streams: u32,
 }
 
 impl Watch {
-    fn new(before: Option<Gauges>, streams: u32) -> Watch {
-        let running = before.as_ref().is_some_and(|gauges| gauges.running.is_some());
+    fn new(before: Option<&Gauges>, streams: u32) -> Watch {
         Watch {
-            readable: running,
+            readable: before.is_some_and(|gauges| gauges.running.is_some()),
             preemptions: before.and_then(|gauges| gauges.preemptions),
             preempted: 0.0,
-            running: 0.0,
-            waiting: 0.0,
             most_waiting: 0.0,
             streams,
         }
     }
 
-    /// Takes a reading; true where all streams run and none waits.
+    /// Takes a reading; true where all streams run and none waits. A queue counts against the
+    /// engine once the window is open.
     fn see(&mut self, gauges: &Gauges, open: bool) -> bool {
-        self.running = gauges.running.unwrap_or(0.0);
-        self.waiting = gauges.waiting.unwrap_or(0.0);
+        let waiting = gauges.waiting.unwrap_or(0.0);
         if open {
-            self.most_waiting = self.most_waiting.max(self.waiting);
+            self.most_waiting = self.most_waiting.max(waiting);
         }
         if let (Some(before), Some(now)) = (self.preemptions, gauges.preemptions) {
             self.preempted = self.preempted.max(now - before);
         }
-        self.running >= f64::from(self.streams) && self.waiting == 0.0
+        gauges.running.unwrap_or(0.0) >= f64::from(self.streams) && waiting == 0.0
     }
 
-    fn checks(&self) -> Vec<Check> {
-        let mut checks = Vec::new();
-        if self.readable {
-            checks.push(validity::queued(self.running, self.most_waiting, u64::from(self.streams)));
-            if self.preemptions.is_some() {
-                checks.push(validity::preemptions(self.preempted));
-            }
-        }
-        checks
+    fn checks(&self) -> [Check; 2] {
+        let waiting = self.readable.then_some(self.most_waiting as u64);
+        let preempted = self.preemptions.map(|_| self.preempted as u64);
+        [validity::queued(waiting, self.streams), validity::preemption(preempted)]
     }
 }

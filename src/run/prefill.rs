@@ -1,13 +1,12 @@
 //! A prefill cell: one long cold prompt at a time, one token out of each.
 
-use crate::load::client::{Canceller, Client};
-use crate::load::{Outcome, Trace};
+use crate::load::{Cancel, Outcome, Trace};
 use crate::measure::observe::{self, PrefillSample};
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::Prefix;
 
-use super::cell::{Bench, Tally, broken};
+use super::cell::{Bench, Tally};
 use super::prompts::Purpose;
 
 /// Measures the cell with `samples` requests, and as many again where the verdict asks for it.
@@ -20,7 +19,7 @@ pub(super) async fn measure(bench: &mut Bench<'_>, samples: u32) -> CellState {
 
 async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, CellState> {
     let length = bench.fit_length(1)?;
-    let mut client = Client::connect(&bench.endpoint, bench.clock).await.map_err(broken)?;
+    let mut client = bench.client().await?;
     let mut tally = Tally::default();
     let mut taken = Vec::new();
     let mut planned = samples;
@@ -30,9 +29,9 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             bench.phase("prefill", format!("sample {} of {planned}", ordinal + 1));
             let purpose = Purpose::Cold { ordinal: u64::from(ordinal), stream: 0 };
             let prompt = bench.prompt(purpose, length).await?;
-            let request = bench.prepared(&prompt, 1);
-            let (_canceller, mut cancel) = Canceller::new();
-            let trace = client.stream(&request, 0, &mut |_| {}, &mut cancel).await;
+            let request = bench.prepared(&prompt, 1)?;
+            drop(prompt);
+            let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
             tally.count(&trace);
             tally.prompt(&trace, length, Some(Prefix::Cold));
             taken.push(sample(&trace, length));
@@ -57,7 +56,7 @@ fn sample(trace: &Trace, length: u64) -> Option<PrefillSample> {
         Outcome::Complete => Some(PrefillSample {
             prompt: trace.usage.and_then(|usage| usage.prompt).unwrap_or(length),
             cached: trace.usage.and_then(|usage| usage.cached).unwrap_or(0),
-            ttft: first.at.since(trace.sent),
+            ttft: first.at.seconds_since(trace.sent) * 1e3,
         }),
         Outcome::Cancelled | Outcome::Failed(_) => None,
     }

@@ -10,11 +10,10 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::Clock;
 use crate::engine::remote::Remote;
-use crate::load::client::Client;
 use crate::load::fit::{Fit, Step};
 use crate::load::prompt::{PromptKey, PromptKind, SAMPLE, Vocabulary};
 use crate::load::request::{Ask, Prepared};
-use crate::load::{Api, Cancel, Dialect, Endpoint, Outcome, Prompt};
+use crate::load::{Api, Cancel, Client, Dialect, Endpoint, Outcome, Prompt};
 use crate::record::run_record::CellState;
 use crate::suite::model::Prefix;
 
@@ -146,8 +145,8 @@ impl Prompts {
         if let Some(known) = self.tokens_per_word {
             fit = fit.with_tokens_per_word(known);
         }
-        let mut client =
-            Client::connect(target.endpoint, target.clock).await.map_err(broken)?;
+        let mut client = Client::new(target.endpoint, target.clock)
+            .map_err(|error| broken_words("client", &error.to_string()))?;
         loop {
             let text: Arc<str> = fit.text().into();
             if target.tolerance.is_none() {
