@@ -15,7 +15,6 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "tokgate", &mut script);
-    // A reader that closes early has what it wants.
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), &script);
+    super::print(&String::from_utf8_lossy(&script));
     ExitCode::SUCCESS
 }

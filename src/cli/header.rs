@@ -28,7 +28,7 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
             name: launch.name.clone(),
             variant: setting.variant.clone(),
             gpus: setting.engine.gpus.unwrap_or(1),
-            place: setting.engine.place.clone(),
+            place: setting.place.clone(),
         }
     });
     RunHeader {

@@ -7,17 +7,21 @@ mod check;
 mod completions;
 mod directory;
 mod exit;
+mod header;
 mod init;
 mod list;
 mod onlooker;
+mod plan;
 mod report;
 mod run;
 mod schema;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::report::progress::Style;
 
 /// LLM inference performance as a test suite.
 #[derive(Debug, Parser)]
@@ -68,6 +72,11 @@ impl Global {
         self.color_on(std::io::stdout().is_terminal())
     }
 
+    /// How progress is shown.
+    pub fn progress_style(&self) -> Style {
+        Style::choose(std::io::stderr().is_terminal(), self.no_progress, self.quiet)
+    }
+
     fn color_on(&self, terminal: bool) -> bool {
         match self.color {
             When::Always => true,
@@ -98,8 +107,10 @@ enum Command {
     Completions(completions::Args),
 }
 
-pub mod exit;
-pub mod report;
+/// Writes to stdout; a reader that closes early has what it wants.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
 
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {
@@ -111,7 +122,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no mistakes; everything else is a wrong flag.
-            let code = if error.use_stderr() { exit::Code::Suite.into() } else { ExitCode::SUCCESS };
+            let code = if error.use_stderr() { exit::Exit::Suite.into() } else { ExitCode::SUCCESS };
             // A closed stdout is no reason to fail.
             let _ = error.print();
             return code;
@@ -124,7 +135,10 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::run(&args, global),
         Command::Init(args) => init::run(&args, global),
         Command::Schema(args) => schema::run(&args, global),
-        Command::Report(args) => report::run(&args, global),
+        Command::Report(args) => {
+            let (width, color) = (report::terminal_width(), global.color_stdout());
+            report::run(&args, &mut std::io::stdout(), width, color).into()
+        }
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args),
     }

@@ -72,7 +72,8 @@ impl Onlooker<'_> {
                     unwritten = Some(error.to_string());
                     self.halter.halt(Cause::Unwritable);
                 }
-                pace.rendered(before, began.elapsed());
+                let took = began.elapsed() - before;
+                pace.rendered(began.elapsed(), took);
             }
         }
         self.progress.finish();

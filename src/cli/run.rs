@@ -2,28 +2,27 @@
 //!
 //! Nothing is launched before every suite has been checked and the output directory can be written.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::redact::{Redactor, check_secret};
+use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
-use crate::matrix::{Plan, expand};
-use crate::record::RunRecord;
+use crate::matrix::{Plan, Selection};
+use crate::record::{Event, RunRecord};
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, listen, pair};
 use crate::suite::model::{EngineSource, SecretSource, Selector, SimClock};
-use crate::suite::{LoadOptions, Loaded};
+use crate::suite::LoadOptions;
 
 use super::Global;
 use super::directory::{Directory, JOURNAL};
-use super::exit::{self, Code};
+use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
 
@@ -87,43 +86,45 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Runs the suites.
 pub fn run(args: &Args, global: &Global) -> ExitCode {
     let mut prepared = Vec::new();
-    let mut worst: Option<Code> = None;
+    let mut exit = Exit::Pass;
     for path in &args.suites {
         match prepare(path, args, global) {
             Ok(ready) => prepared.push(ready),
-            Err(code) => worst = Some(exit::worse(worst, code)),
+            Err(wrong) => exit = exit.or(wrong),
         }
     }
-    if let Some(code) = worst {
-        return code.into();
+    if prepared.len() < args.suites.len() {
+        return exit.into();
     }
     if args.out.is_some() && prepared.len() > 1 {
         eprintln!("error: --out names one directory, and {} suites are to be run", prepared.len());
         eprintln!("  help: run them one by one, or leave --out away: each suite has its own");
-        return Code::Suite.into();
+        return Exit::Suite.into();
     }
-    let mut codes = BTreeMap::new();
-    for (index, ready) in prepared.iter().enumerate() {
-        let code = carry_out(ready, args, global);
-        codes.insert(index, code);
-        worst = Some(exit::worse(worst, code));
-        if code.is_signal() {
+    process::become_subreaper();
+    for ready in &prepared {
+        exit = exit.or(carry_out(ready, args, global));
+        if matches!(exit, Exit::Signal(_)) {
             break;
         }
     }
-    worst.unwrap_or(Code::Passed).into()
+    for survivor in process::reap_strays() {
+        eprintln!("warning: still there: {survivor}");
+    }
+    exit.into()
 }
 
 /// A suite ready to run.
 struct Ready {
     plan: Plan,
-    loaded: Loaded,
+    /// Whether suite or plan gave warnings.
+    warned: bool,
     secrets: Vec<(String, String)>,
     redactor: Redactor,
 }
 
 /// Loads, checks and expands a suite, and finds its secrets; says every problem.
-fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Code> {
+fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
     let shape = &args.shape;
     let color = global.color_stderr();
     let options = LoadOptions {
@@ -133,25 +134,30 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Code> {
     };
     let loaded = crate::suite::load(path, &options).map_err(|problems| {
         eprint!("{}", problems.render(color));
-        Code::Suite
+        Exit::Suite
     })?;
-    let selection = expand::Selection {
+    let selection = Selection {
         alternatives: selectors(&shape.select, "-E")?,
         skip: selectors(&shape.skip, "--skip")?,
     };
     let plan = super::plan::plan(&loaded, &selection, color)?;
+    let warnings = super::plan::warnings(&loaded, &plan);
+    let warned = !warnings.is_empty();
+    if warned && !global.quiet {
+        eprint!("{}", warnings.render(color));
+    }
     if plan.cells.is_empty() {
         eprintln!("error: no cell of {} is selected", path.display());
-        return Err(Code::NoCell);
+        return Err(Exit::NothingSelected);
     }
     expired(&plan)?;
     let secrets = secrets(&plan)?;
     let redactor =
         Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
-    Ok(Ready { plan, loaded, secrets, redactor })
+    Ok(Ready { plan, warned, secrets, redactor })
 }
 
-fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Code> {
+fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Exit> {
     texts
         .iter()
         .map(|text| {
@@ -160,15 +166,15 @@ fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Code> {
                 if let Some(help) = error.help {
                     eprintln!("  help: {help}");
                 }
-                Code::Suite
+                Exit::Suite
             })
         })
         .collect()
 }
 
 /// A quarantine past its day is no excuse any more.
-fn expired(plan: &Plan) -> Result<(), Code> {
-    let today = jiff::Zoned::now().date();
+fn expired(plan: &Plan) -> Result<(), Exit> {
+    let today = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()).date();
     let mut found = Ok(());
     for quarantine in &plan.suite.quarantines {
         if quarantine.expires < today {
@@ -177,13 +183,13 @@ fn expired(plan: &Plan) -> Result<(), Code> {
                 quarantine.filter.text, quarantine.expires, quarantine.place, quarantine.reason
             );
             eprintln!("  help: remove it, or give it a later day with a reason that still holds");
-            found = Err(Code::Baseline);
+            found = Err(Exit::Baseline);
         }
     }
     found
 }
 
-fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Code> {
+fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
     let mut values = Vec::new();
     let mut found = Ok(());
     // A variant can't override a secret, so that the first setting speaks for all.
@@ -194,28 +200,28 @@ fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Code> {
                 Ok(value) if !value.is_empty() => value,
                 Ok(_) | Err(_) => {
                     eprintln!("error: secret {name}: the environment variable {variable} is not set");
-                    found = Err(Code::Suite);
+                    found = Err(Exit::Suite);
                     continue;
                 }
             },
         };
         if let Err(error) = check_secret(name, &value) {
             eprintln!("error: {error}");
-            found = Err(Code::Suite);
+            found = Err(Exit::Suite);
         }
         values.push((name.clone(), value));
     }
     found.map(|()| values)
 }
 
-fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Code {
+fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     let suite = &ready.plan.suite;
     let out = args.out.clone().unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
     let directory = match Directory::take(&out) {
         Ok(directory) => directory,
         Err(error) => {
             eprintln!("error: {error}");
-            return Code::Unwritten;
+            return Exit::Unwritten;
         }
     };
     if let (Some(previous), false) = (&directory.previous, global.quiet) {
@@ -228,14 +234,18 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Code {
         machine: &machine,
         flags: flags(args),
     });
-    match Journal::create(&directory.path.join(JOURNAL), &header) {
+    let journal = Journal::create(&directory.path.join(JOURNAL)).and_then(|mut journal| {
+        journal.append(&Event::RunStarted(Box::new(header.clone())))?;
+        Ok(journal)
+    });
+    match journal {
         Ok(journal) => {
             let seen = watch(ready, args, global, &directory, header, journal, &machine);
             conclude(ready, args, global, &directory, &seen)
         }
         Err(error) => {
             eprintln!("error: {error}");
-            Code::Unwritten
+            Exit::Unwritten
         }
     }
 }
@@ -258,7 +268,7 @@ fn watch(
         journal,
         out: &directory.path,
         dialect: args.junit_dialect,
-        progress: Progress::new(global.progress_style()),
+        progress: Progress::start(global.progress_style()),
         halter: halter.clone(),
         max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(|n| n as usize) },
     };
@@ -311,7 +321,7 @@ fn in_virtual_time(plan: &Plan) -> bool {
 fn unfit(
     plan: &Plan,
     machine: &hardware::Facts,
-    events: &std::sync::mpsc::Sender<crate::record::Event>,
+    events: &std::sync::mpsc::Sender<Event>,
 ) -> Option<Unfit> {
     let need = plan.suite.hardware.as_ref()?;
     let problems = need.problems(machine);
@@ -323,7 +333,7 @@ fn unfit(
         OnMismatch::Error => Some(Unfit { message, skip: false }),
         OnMismatch::Skip => Some(Unfit { message, skip: true }),
         OnMismatch::Warn => {
-            let _ = events.send(crate::record::Event::Warning { message });
+            let _ = events.send(Event::Warning { message });
             None
         }
     }
@@ -336,25 +346,23 @@ fn conclude(
     global: &Global,
     directory: &Directory,
     seen: &Seen,
-) -> Code {
+) -> Exit {
     use crate::report::console;
-    let width = console::width();
+    let width = super::report::terminal_width();
     super::print(&console::render(&seen.record, width, global.color_stdout()));
     if let Some(error) = &seen.unwritten {
         eprintln!("error: results could not be written: {error}");
     } else if !global.quiet {
         eprintln!("results in {}", shown(&directory.path).display());
     }
-    let mut code = exit::code(&seen.record, args.deny_warnings);
-    if seen.unwritten.is_some() {
-        code = exit::worse(Some(code), Code::Unwritten);
-    }
-    let warnings = ready.loaded.warnings.len();
-    if args.deny_warnings && warnings > 0 {
-        code = exit::worse(Some(code), Code::Inconclusive);
+    let flags =
+        exit::Flags { deny_warnings: args.deny_warnings, unwritten: seen.unwritten.is_some() };
+    let mut exit = exit::of(&seen.record, flags);
+    if args.deny_warnings && ready.warned {
+        exit = exit.or(Exit::Doubt);
     }
     eprintln!("{}", console::last_line(&seen.record));
-    code
+    exit
 }
 
 /// A path as short as the working directory allows.

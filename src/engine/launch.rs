@@ -82,6 +82,8 @@ pub struct Running {
     pub ready_time: Duration,
     /// The way to ask it.
     pub remote: Remote,
+    /// Whether it was started here, so that its start could be timed.
+    pub started: bool,
     process: Option<Supervised>,
     log: LogFile,
     redact: Redactor,
@@ -124,6 +126,7 @@ pub async fn launch(
             facts,
             ready_time,
             remote,
+            started: process.is_some() || matches!(transport, Transport::InProcess(_)),
             process,
             log,
             redact: redact.clone(),

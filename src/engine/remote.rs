@@ -179,6 +179,11 @@ impl Remote {
         Remote { shared: Arc::clone(&self.shared), model: Arc::from(model) }
     }
 
+    /// The base url, without trailing slash.
+    pub fn url(&self) -> &str {
+        &self.shared.base
+    }
+
     /// Which engine it is.
     pub fn kind(&self) -> Kind {
         self.shared.kind

@@ -244,6 +244,9 @@ impl Tally {
     /// Takes note of the prompt's length as the server counted it, and of what was cached where
     /// `prefix` says what should have been.
     pub(super) fn prompt(&mut self, trace: &Trace, asked: u64, prefix: Option<Prefix>) {
+        if matches!(trace.outcome, Outcome::Failed(_)) {
+            return;
+        }
         self.asked = asked;
         let Some(usage) = trace.usage else { return };
         if let Some(counted) = usage.prompt {
@@ -264,8 +267,8 @@ impl Tally {
         let counted = self.prompt.map(|(least, most)| {
             if self.asked.abs_diff(least) > self.asked.abs_diff(most) { least } else { most }
         });
-        if let (Some(counted), Some(tolerance)) = (counted, bench.request.prompt_tolerance) {
-            checks.push(validity::prompt_length(self.asked, counted, Some(tolerance)));
+        if self.asked > 0 {
+            checks.push(validity::prompt_length(self.asked, counted, bench.request.prompt_tolerance));
         }
         if let Some(prefix) = self.prefix {
             let (expected, cached) = match prefix {

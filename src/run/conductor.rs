@@ -1,7 +1,6 @@
 //! The conductor: owner of the run's state. It walks launches and cells in plan order, sends what
 //! happens as events, and ends the engine whatever comes.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -10,8 +9,7 @@ use crate::clock::Clock;
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::log::LogFile;
 use crate::engine::redact::Redactor;
-use crate::engine::process::{self, ExitInfo};
-use crate::engine::port::free_port;
+use crate::engine::supervise::{self as process, ExitInfo};
 use crate::load::Endpoint;
 use crate::matrix::Plan;
 use crate::matrix::launch::Runtime;
@@ -19,7 +17,7 @@ use crate::record::Event;
 use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
 use crate::sim;
-use crate::suite::model::{EngineSource, SimClock};
+use crate::suite::model::{EngineSource, Setting, SimClock};
 use crate::transport::Transport;
 
 use super::cell::{Bench, dialect};
@@ -76,8 +74,7 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
         events: &events,
         clock,
         halt,
-        prepared: BTreeSet::new(),
-        ordinal: 0,
+        prepared: false,
         ended: false,
     };
     state.walk().await;
@@ -91,10 +88,8 @@ struct State<'a> {
     events: &'a Events,
     clock: Clock,
     halt: Halt,
-    /// Settings whose setup commands have run.
-    prepared: BTreeSet<u32>,
-    /// Counts engine starts, restarts included.
-    ordinal: usize,
+    /// Whether the setup commands have run.
+    prepared: bool,
     ended: bool,
 }
 
@@ -154,9 +149,9 @@ impl State<'_> {
             }
             let cells = plan.launches[launch].cells.clone();
             let mut next = cells.start;
-            let mut restarts = plan.suite.policy.restarts;
+            let mut restarts = 0;
             while next < cells.end {
-                let (running, transport) = match self.start(launch).await {
+                let (running, runtime, transport) = match self.start(launch, restarts).await {
                     Ok(started) => started,
                     Err(Start::Halted(cause)) => {
                         self.end_unless_ended(cause);
@@ -167,7 +162,8 @@ impl State<'_> {
                         break;
                     }
                 };
-                let (running, served) = self.serve(launch, next..cells.end, running, transport).await;
+                let (running, served) =
+                    self.serve(launch, next..cells.end, running, &runtime, transport).await;
                 let halted = match &served {
                     Served::Halted(cause) => {
                         // Reports first: whoever halts us may not wait for the engine.
@@ -182,8 +178,8 @@ impl State<'_> {
                     Served::Halted(_) => return,
                     Served::Died { next: left, failure } => {
                         next = left;
-                        if next < cells.end && restarts > 0 {
-                            restarts -= 1;
+                        if next < cells.end && restarts < plan.suite.policy.restarts as usize {
+                            restarts += 1;
                             self.events.send(Event::Warning {
                                 message: format!(
                                     "launch {}: {}; started again for the remaining cells",
@@ -246,17 +242,20 @@ impl State<'_> {
     }
 
     /// Setup where it has not run yet, then the engine, ready.
-    async fn start(&mut self, launch: usize) -> Result<(Running, Transport), Start> {
+    async fn start(
+        &mut self,
+        launch: usize,
+        restarts: usize,
+    ) -> Result<(Running, Runtime, Transport), Start> {
         let plan = self.conduct.plan;
         let setting = &plan.suite.settings[plan.launches[launch].setting as usize];
         let mut attempt = 0;
         loop {
-            let port = setting.engine.port.map_or_else(|| free_port("127.0.0.1"), Ok);
+            let port = setting.engine.port.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
             let port = port.map_err(|error| {
                 Start::Failed(plain_failure("process", &format!("no free port: {error}")))
             })?;
-            let runtime = self.runtime(port);
-            self.ordinal += 1;
+            let runtime = self.runtime(port, restarts);
             let spec = plan.launch_spec(launch, &runtime).map_err(|error| {
                 Start::Failed(plain_failure("process", &error.to_string()))
             })?;
@@ -273,8 +272,8 @@ impl State<'_> {
                 }),
                 at: self.seconds(),
             });
-            self.setup(launch, &runtime).await?;
-            let transport = self.transport(launch, &setting.engine.source)?;
+            self.setup(launch, &spec.env, &runtime).await?;
+            let transport = self.transport(launch, &runtime, setting)?;
             let events = self.events;
             let clock = self.clock;
             let mut on_step = |step: &str| {
@@ -301,7 +300,7 @@ impl State<'_> {
                         facts: running.facts.clone(),
                         warnings: Vec::new(),
                     });
-                    return Ok((running, transport));
+                    return Ok((running, runtime, transport));
                 }
                 // Someone took the port between our look and the engine's bind.
                 Err(error)
@@ -317,37 +316,39 @@ impl State<'_> {
         }
     }
 
-    fn runtime(&self, port: u16) -> Runtime {
+    fn runtime(&self, port: u16, restarts: usize) -> Runtime {
         Runtime {
             port,
             secrets: self.conduct.secrets.clone(),
             run_id: self.conduct.header.run_id.clone(),
             run_dir: self.conduct.out.to_owned(),
-            launch_ordinal: self.ordinal,
+            out_dir: self.conduct.out.to_owned(),
+            launch_ordinal: restarts,
             executable: self.conduct.executable.clone(),
+            seed: self.conduct.header.seed,
         }
     }
 
-    /// Runs the setup commands of the launch's setting, once for all its launches.
-    async fn setup(&mut self, launch: usize, runtime: &Runtime) -> Result<(), Start> {
-        let plan = self.conduct.plan;
-        let index = plan.launches[launch].setting;
-        if !self.prepared.insert(index) {
+    /// Runs the setup commands, once before the first launch.
+    async fn setup(
+        &mut self,
+        launch: usize,
+        env: &[(String, String)],
+        runtime: &Runtime,
+    ) -> Result<(), Start> {
+        if self.prepared {
             return Ok(());
         }
-        let engine = &plan.suite.settings[index as usize].engine;
+        let plan = self.conduct.plan;
+        let engine = &plan.suite.settings[plan.launches[launch].setting as usize].engine;
         let commands = plan
-            .setup(launch, runtime)
+            .setup(runtime)
             .map_err(|error| Start::Failed(plain_failure("setup", &error.to_string())))?;
         for command in commands {
             self.step(launch, "setup");
             let log = self.conduct.out.join("engine-setup.log");
             let written = LogFile::from_here(&log);
-            let env = plan
-                .environment(launch, runtime)
-                .map_err(|error| Start::Failed(plain_failure("setup", &error.to_string())))?;
-            let running =
-                process::run_supervised(&command, &env, None, &log, engine.setup_timeout);
+            let running = process::run_supervised(&command, env, None, &log, engine.setup_timeout);
             let ended = tokio::select! {
                 biased;
                 ended = running => ended,
@@ -359,8 +360,6 @@ impl State<'_> {
                 Ok(exit) => exit.to_string(),
                 Err(error) => error.to_string(),
             };
-            // What the setup left undone must be tried again by a later launch.
-            self.prepared.remove(&index);
             let tail = written.telling(self.conduct.redactor);
             return Err(Start::Failed(LaunchFailure {
                 step: "setup".to_owned(),
@@ -370,12 +369,19 @@ impl State<'_> {
                 mismatch: false,
             }));
         }
+        // A setup that failed is tried again by a later launch.
+        self.prepared = true;
         Ok(())
     }
 
     /// The way to the engine; starts the simulated one where it lives in this process.
-    fn transport(&self, launch: usize, source: &EngineSource) -> Result<Transport, Start> {
-        match source {
+    fn transport(
+        &self,
+        launch: usize,
+        runtime: &Runtime,
+        setting: &Setting,
+    ) -> Result<Transport, Start> {
+        match &setting.engine.source {
             EngineSource::Sim { profile, clock: SimClock::Virtual } => {
                 let profile = match profile {
                     Some(path) => sim::Profile::load(path),
@@ -384,8 +390,9 @@ impl State<'_> {
                 let profile = profile.map_err(|error| {
                     Start::Failed(plain_failure("process", &error.to_string()))
                 })?;
-                let seed = self.conduct.plan.engine_seed(launch);
-                Ok(Transport::InProcess(sim::start_in_process(profile, seed)))
+                let seed = self.conduct.plan.engine_seed(launch, runtime);
+                let model = setting.model.name.as_deref().unwrap_or("sim");
+                Ok(Transport::InProcess(sim::start_in_process(profile, seed, model, None)))
             }
             EngineSource::Sim { clock: SimClock::Real, .. }
             | EngineSource::Command(_)
@@ -399,6 +406,7 @@ impl State<'_> {
         launch: usize,
         cells: std::ops::Range<usize>,
         mut running: Running,
+        runtime: &Runtime,
         transport: Transport,
     ) -> (Running, Served) {
         let plan = self.conduct.plan;
@@ -406,16 +414,10 @@ impl State<'_> {
         let dialect = dialect(setting.engine.kind);
         let facts = running.facts.clone();
         let gpus = self.conduct.header.launches[launch].gpus;
-        let spec_url = running.url.clone();
-        let headers = running.headers.clone();
-        let mut prompts = Prompts::learn(
-            self.conduct.header.seed,
-            self.ordinal as u64,
-            &running.remote,
-            dialect,
-        )
-        .await;
-        let runtime = self.runtime(running.port);
+        // Restarts have prompts of their own, since a cold one must be cold there too.
+        let ordinal = launch as u64 | (runtime.launch_ordinal as u64) << 32;
+        let seed = self.conduct.header.seed;
+        let mut prompts = Prompts::learn(seed, ordinal, &running.remote, dialect).await;
         for index in cells {
             if let Some(cause) = self.halt.cause() {
                 return (running, Served::Halted(cause));
@@ -424,7 +426,7 @@ impl State<'_> {
             let began = self.clock.now();
             self.events.send(Event::CellStarted { cell: index, at: self.seconds() });
             let request = &plan.suite.tests[cell.test as usize].request;
-            let rendered = match plan.request(cell, &runtime) {
+            let rendered = match plan.request(cell, runtime) {
                 Ok(rendered) => rendered,
                 Err(error) => {
                     self.finish(index, began, CellState::Broken {
@@ -434,8 +436,6 @@ impl State<'_> {
                     continue;
                 }
             };
-            let mut all = headers.clone();
-            all.extend(rendered.headers);
             let mut bench = Bench {
                 index,
                 plan,
@@ -445,14 +445,14 @@ impl State<'_> {
                 gpus,
                 clock: self.clock,
                 endpoint: Endpoint {
-                    url: spec_url.clone(),
+                    url: running.remote.url().to_owned(),
                     transport: transport.clone(),
-                    headers: all,
+                    headers: rendered.headers,
                     dialect,
                 },
                 remote: running.remote.clone(),
                 facts: &facts,
-                ready_time: running.ready_time,
+                ready_time: running.started.then(|| running.ready_time.as_secs_f64()),
                 prompts: &mut prompts,
                 request,
                 body: rendered.body,

@@ -12,6 +12,6 @@ mod prefill;
 mod prompts;
 mod signal;
 
-pub use conductor::{Conduct, conduct};
+pub use conductor::{Conduct, Unfit, conduct};
 pub use halt::{Cause, Halt, Halter, pair};
 pub use signal::listen;
