@@ -351,28 +351,22 @@ mod tests {
     }
 
     fn exact(found: &BTreeMap<Base, Observations>, base: Base) -> f64 {
-        match &found[&base] {
-            Observations::Exact(value) => *value,
-            other => panic!("{other:?}"),
-        }
+        let Observations::Exact(value) = &found[&base] else { panic!("{base:?} is a count") };
+        *value
     }
 
     fn batches(found: &BTreeMap<Base, Observations>, base: Base) -> (f64, Vec<f64>, f64) {
-        match &found[&base] {
-            Observations::Batches { rate, means, floor } => (*rate, means.clone(), *floor),
-            other => panic!("{other:?}"),
-        }
+        let Observations::Batches { rate, means, floor } = &found[&base] else {
+            panic!("{base:?} is a rate")
+        };
+        (*rate, means.clone(), *floor)
     }
 
     fn sorted(found: &BTreeMap<Base, Observations>, base: Base) -> Vec<f64> {
-        match &found[&base] {
-            Observations::Samples(samples) => {
-                let mut samples = samples.clone();
-                samples.sort_by(f64::total_cmp);
-                samples
-            }
-            other => panic!("{other:?}"),
-        }
+        let Observations::Samples(samples) = &found[&base] else { panic!("{base:?} has samples") };
+        let mut samples = samples.clone();
+        samples.sort_by(f64::total_cmp);
+        samples
     }
 
     fn near(got: f64, want: f64) {

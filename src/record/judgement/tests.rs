@@ -115,7 +115,7 @@ fn a_sure_and_material_loss_fails_and_says_where_it_is_written() {
 #[test]
 fn several_broken_limits_are_told_worst_first() {
     let bounds = vec![
-        ceiling("ttft.p50", 980.0, 60),
+        ceiling("ttft.p50", 990.0, 60),
         floor("output-throughput", 7302.0, 58),
         ceiling("ttft.p50", 2000.0, 62),
     ];
@@ -403,8 +403,8 @@ fn a_quarantine_expects_the_failure_up_to_its_loss() {
 
 #[test]
 fn a_startup_is_judged_by_value() {
-    let mut measurement = Measurement::default();
-    measurement.observations = crate::measure::observe::startup(Some(65.4), Some(1_600_000));
+    let observations = crate::measure::observe::startup(Some(65.4), Some(1_600_000));
+    let measurement = Measurement { observations, ..Measurement::default() };
     let bounds = vec![ceiling("ready-time", 60.0, 70), floor("kv-capacity", 1_600_000.0, 71)];
     let mut startup = cell(bounds);
     startup.kind = TestKind::Startup;
