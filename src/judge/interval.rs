@@ -116,14 +116,7 @@ fn point(value: f64, n: u64) -> Estimate {
 
 /// An estimate with a t interval around `center`, widened where need be to hold the estimate.
 /// `deviation` is that of one observation.
-fn around(
-    value: f64,
-    center: f64,
-    deviation: f64,
-    n: f64,
-    alpha: f64,
-    method: Method,
-) -> Estimate {
+fn around(value: f64, center: f64, deviation: f64, n: f64, alpha: f64, method: Method) -> Estimate {
     let bounds = (n >= 2.0).then(|| {
         let half = t_critical(alpha, n - 1.0) * deviation / n.sqrt();
         ((center - half).min(value), (center + half).max(value))
@@ -219,8 +212,7 @@ fn waves(waves: &[Vec<f64>], stat: Stat, alpha: f64) -> Result<Estimate, NoData>
         Stat::Max => Ok(point(all.max().ok_or_else(nothing)?, told.len() as u64)),
         Stat::P90 | Stat::P95 | Stat::P99 => {
             let percent = stat.percent().unwrap_or(100);
-            let counted =
-                by_counts(&all, percent, alpha, told.len() as u64).ok_or_else(nothing)?;
+            let counted = by_counts(&all, percent, alpha, told.len() as u64).ok_or_else(nothing)?;
             // Few waves can't carry a tail: the value is shown, and without an interval it never
             // proves a failure.
             let carried = told.len() >= WAVES_FOR_PERCENTILES;
@@ -243,6 +235,198 @@ pub fn value(observed: &Observations, stat: Option<Stat>) -> Option<f64> {
         Stat::Max => ordered.max(),
         stat @ (Stat::P50 | Stat::P90 | Stat::P95 | Stat::P99) => {
             stat.percent().and_then(|percent| ordered.percentile(percent))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::{Bound, BoundVerdict, Side, limit};
+
+    fn golden(section: &str) -> Vec<serde_json::Value> {
+        let text = include_str!("../../tests/golden/statistics.json");
+        let all: serde_json::Value = serde_json::from_str(text).unwrap();
+        all[section]["cases"].as_array().unwrap().clone()
+    }
+
+    fn numbers(case: &serde_json::Value, key: &str) -> Vec<f64> {
+        case[key].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+    }
+
+    fn close(got: f64, want: f64) {
+        assert!((got - want).abs() <= 1e-8 * want.abs(), "{got} is not {want}");
+    }
+
+    #[test]
+    fn batch_mean_intervals_are_those_of_forty_digits() {
+        let mut verdicts = 0;
+        for case in golden("batch_mean_intervals") {
+            let number = |key: &str| case[key].as_f64().unwrap();
+            let series = numbers(&case, "series");
+            let size = case["bins_per_batch"].as_u64().unwrap() as usize;
+            let dropped = case["dropped_from_front"].as_u64().unwrap() as usize;
+            let means: Vec<f64> = series[dropped..]
+                .chunks(size)
+                .map(|bins| bins.iter().sum::<f64>() / size as f64)
+                .collect();
+            let rate = Ordered::of(&means).mean().unwrap();
+            close(rate, number("mean"));
+            let observed = Observations::Batches { rate, means, floor: 0.0 };
+            let found = estimate(&observed, None, number("alpha_one_sided")).unwrap();
+            // The golden half-widths carry an inflation for autocorrelation that is not built.
+            let inflation = number("inflation");
+            close((found.upper.unwrap() - rate) * inflation, number("half_width"));
+            close((rate - found.lower.unwrap()) * inflation, number("half_width"));
+            if inflation == 1.0 {
+                let at = number("limit");
+                let side = if case["better"] == "higher" { Side::Min } else { Side::Max };
+                let proven = match limit::judge(&found, &Bound { side, target: at, limit: at }) {
+                    BoundVerdict::Clear => "pass",
+                    BoundVerdict::Fail => "fail",
+                    BoundVerdict::Close | BoundVerdict::Inconclusive => "inconclusive",
+                    BoundVerdict::NoData => "no data",
+                };
+                assert_eq!(proven, case["verdict"], "{at}");
+                verdicts += 1;
+            }
+        }
+        assert_eq!(verdicts, 3);
+    }
+
+    #[test]
+    fn levels_of_one_extension_are_those_of_the_simulation() {
+        for case in golden("extension_once") {
+            let alpha = case["alpha_one_sided"].as_f64().unwrap();
+            assert_eq!(Some(level(alpha, 10, false)), case["level_20_batches"].as_f64());
+        }
+        assert_eq!(level(0.05, 3, false), 0.0283);
+        assert_eq!(level(0.05, 5, false), 0.0291);
+        assert_eq!(level(0.05, 2, false), 0.025);
+        assert_eq!(level(0.05, 1000, true), 0.025);
+        assert_eq!(level(0.02, 10, false), 0.01);
+    }
+
+    #[test]
+    fn both_looks_of_a_cell_have_the_same_level() {
+        let batches =
+            |n: usize| Observations::Batches { rate: 1.0, means: vec![1.0; n], floor: 0.1 };
+        assert_eq!(levels(&batches(10), None, 0.05, false), 0.0298);
+        assert_eq!(levels(&batches(20), None, 0.05, true), 0.0298);
+        let samples = |n: usize| Observations::Samples(vec![1.0; n]);
+        assert_eq!(levels(&samples(3), None, 0.05, false), 0.0283);
+        assert_eq!(levels(&samples(6), None, 0.05, true), 0.0283);
+        assert_eq!(levels(&samples(3), Some(Stat::P50), 0.05, false), 0.025);
+        assert_eq!(levels(&Observations::Point(1.0), None, 0.05, false), 0.05);
+    }
+
+    #[test]
+    fn batches_without_spread_keep_a_token_of_doubt() {
+        let observed = Observations::Batches { rate: 4.0, means: vec![4.0; 10], floor: 0.3 };
+        let found = estimate(&observed, None, 0.05).unwrap();
+        close(found.upper.unwrap() - 4.0, 1.833_112_932_656_237_2 * 0.3 / 10f64.sqrt());
+    }
+
+    #[test]
+    fn rates_of_samples_are_means() {
+        let found = estimate(&Observations::Samples(vec![90.0, 100.0, 110.0]), None, 0.05).unwrap();
+        assert_eq!((found.value, found.n, found.method), (100.0, 3, Method::StudentT));
+        close(found.lower.unwrap(), 100.0 - 2.919_985_580_353_725_6 * 10.0 / 3f64.sqrt());
+        let one = estimate(&Observations::Samples(vec![90.0]), None, 0.05).unwrap();
+        assert_eq!((one.lower, one.upper), (None, None));
+    }
+
+    #[test]
+    fn percentiles_have_bounds_that_are_samples() {
+        // 1000 samples: 4 above prove p99 below, 16 above prove it above.
+        let observed = Observations::Samples((1..=1000).map(f64::from).collect());
+        let found = estimate(&observed, Some(Stat::P99), 0.05).unwrap();
+        assert_eq!(found.value, 990.0);
+        assert_eq!((found.lower, found.upper), (Some(985.0), Some(996.0)));
+        assert_eq!(found.method, Method::Binomial);
+    }
+
+    #[test]
+    fn a_histogram_is_judged_like_its_samples() {
+        let plain = Observations::Samples((1..=1000).map(f64::from).collect());
+        let counted = Observations::Histogram((1..=1000).map(|i| (f64::from(i), 1)).collect());
+        for stat in Stat::ALL {
+            let of = |observed| estimate(observed, Some(stat), 0.05).unwrap();
+            assert_eq!(of(&plain), of(&counted));
+        }
+    }
+
+    #[test]
+    fn a_tail_that_the_samples_cannot_carry_has_no_upper_bound() {
+        let observed = Observations::Samples((1..=298).map(f64::from).collect());
+        let found = estimate(&observed, Some(Stat::P99), 0.05).unwrap();
+        assert_eq!((found.value, found.upper), (296.0, None));
+        assert!(found.lower.is_some());
+    }
+
+    #[test]
+    fn shared_samples_widen_the_interval() {
+        let observed = Observations::Samples((1..=1600).map(f64::from).collect());
+        let alone = estimate(&observed, Some(Stat::P50), 0.05).unwrap();
+        let shared = estimate_shared(&observed, Some(Stat::P50), 0.05, 16.0).unwrap();
+        assert_eq!((alone.n, shared.n), (1600, 100));
+        assert_eq!(alone.value, shared.value);
+        assert!(shared.lower.unwrap() < alone.lower.unwrap() - 40.0);
+        assert!(shared.upper.unwrap() > alone.upper.unwrap() + 40.0);
+    }
+
+    #[test]
+    fn the_median_of_few_samples_has_an_interval_by_t() {
+        let observed = Observations::Samples(vec![10.0, 11.0, 15.0]);
+        let found = estimate(&observed, Some(Stat::P50), 0.05).unwrap();
+        assert_eq!((found.value, found.method), (11.0, Method::StudentT));
+        let half = 2.919_985_580_353_725_6 * 7f64.sqrt() / 3f64.sqrt();
+        close(found.lower.unwrap(), 12.0 - half);
+        close(found.upper.unwrap(), 12.0 + half);
+    }
+
+    #[test]
+    fn a_wave_is_one_observation() {
+        let observed =
+            Observations::Waves(vec![vec![10.0, 12.0], vec![20.0, 22.0], vec![30.0, 32.0]]);
+        let found = estimate(&observed, Some(Stat::P50), 0.05).unwrap();
+        assert_eq!((found.value, found.n, found.method), (20.0, 3, Method::StudentT));
+        close(found.upper.unwrap(), 21.0 + 2.919_985_580_353_725_6 * 10.0 / 3f64.sqrt());
+        let mean = estimate(&observed, Some(Stat::Mean), 0.05).unwrap();
+        assert_eq!(mean.value, 21.0);
+        let max = estimate(&observed, Some(Stat::Max), 0.05).unwrap();
+        assert_eq!((max.value, max.lower, max.method), (32.0, None, Method::Point));
+        let tail = estimate(&observed, Some(Stat::P99), 0.05).unwrap();
+        assert_eq!((tail.value, tail.lower, tail.upper), (32.0, None, None));
+        assert_eq!(tail.method, Method::Binomial);
+    }
+
+    #[test]
+    fn no_observation_is_no_data() {
+        assert!(estimate(&Observations::Samples(vec![]), None, 0.05).is_err());
+        assert!(estimate(&Observations::Samples(vec![f64::NAN]), Some(Stat::P50), 0.05).is_err());
+        assert!(estimate(&Observations::Waves(vec![vec![]]), Some(Stat::P50), 0.05).is_err());
+        assert!(estimate(&Observations::Exact(f64::INFINITY), None, 0.05).is_err());
+        let rate = f64::NAN;
+        assert!(
+            estimate(&Observations::Batches { rate, means: vec![], floor: 1.0 }, None, 0.05)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn table_values_agree_with_estimates() {
+        for observed in [
+            Observations::Batches { rate: 5.0, means: vec![4.0, 6.0], floor: 1.0 },
+            Observations::Samples(vec![3.0, 1.0, 2.0, 7.0]),
+            Observations::Waves(vec![vec![1.0, 2.0], vec![5.0]]),
+            Observations::Exact(3.0),
+            Observations::Point(3.0),
+        ] {
+            for stat in Stat::ALL.map(Some).into_iter().chain([None]) {
+                let judged = estimate(&observed, stat, 0.05).unwrap().value;
+                assert_eq!(value(&observed, stat), Some(judged), "{stat:?} of {observed:?}");
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 pub mod interval;
 pub mod lattice;
 pub mod limit;
+#[cfg(test)]
+mod simulation;
 
 use serde::{Deserialize, Serialize};
 

@@ -69,14 +69,16 @@ pub fn t_critical(alpha: f64, df: f64) -> f64 {
     if alpha > 0.5 {
         return -t_critical(1.0 - alpha, df);
     }
+    if alpha == 0.5 {
+        return 0.0;
+    }
     let (mut low, mut high) = (0.0, 2.0);
     while t_tail(high, df) > alpha && high < 1e300 {
         low = high;
         high *= 2.0;
     }
-    let constant = ln_gamma((df + 1.0) / 2.0)
-        - ln_gamma(df / 2.0)
-        - 0.5 * (df * std::f64::consts::PI).ln();
+    let constant =
+        ln_gamma((df + 1.0) / 2.0) - ln_gamma(df / 2.0) - 0.5 * (df * std::f64::consts::PI).ln();
     let mut t: f64 = (low + high) / 2.0;
     // Newton on the tail; a step that leaves the bracket is replaced by its middle.
     for _ in 0..200 {

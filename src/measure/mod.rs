@@ -38,3 +38,16 @@ pub enum Observations {
     /// One observation without noise estimate, judged by value.
     Point(f64),
 }
+
+impl Observations {
+    /// How many observations there are: batches, samples or waves.
+    pub fn count(&self) -> u64 {
+        match self {
+            Observations::Batches { means, .. } => means.len() as u64,
+            Observations::Samples(samples) => samples.len() as u64,
+            Observations::Histogram(buckets) => buckets.iter().map(|(_, count)| count).sum(),
+            Observations::Waves(waves) => waves.len() as u64,
+            Observations::Exact(_) | Observations::Point(_) => 1,
+        }
+    }
+}

@@ -75,11 +75,8 @@ impl Ordered {
     /// The standard deviation with divisor n − 1.
     pub fn deviation(&self) -> Option<f64> {
         let mean = self.mean()?;
-        let squares: f64 = self
-            .values
-            .iter()
-            .map(|(value, count)| (value - mean).powi(2) * *count as f64)
-            .sum();
+        let squares: f64 =
+            self.values.iter().map(|(value, count)| (value - mean).powi(2) * *count as f64).sum();
         (self.total > 1).then(|| (squares / (self.total - 1) as f64).sqrt())
     }
 

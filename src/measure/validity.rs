@@ -152,7 +152,9 @@ pub fn cache_state(expected: Cache, prompt: u64, cached: Option<u64>) -> Check {
             cached <= 64.max(prompt / 100),
             kind,
             Fault::Invalid,
-            format!("{cached} of {prompt} prompt tokens came out of the cache, which was to be cold"),
+            format!(
+                "{cached} of {prompt} prompt tokens came out of the cache, which was to be cold"
+            ),
         ),
         Cache::Warm { tokens } => Check::unless(
             cached + 128.max(tokens / 10) >= tokens,
@@ -319,10 +321,7 @@ mod tests {
         assert_eq!(prompt_length(8192, Some(8232), Some(0.005)).fault, None);
         let off = prompt_length(8192, Some(8233), Some(0.005));
         assert_eq!(off.fault, Some(Fault::Invalid));
-        assert_eq!(
-            off.message,
-            "prompt of 8192 tokens, 8233 by the server, tolerance 41 tokens"
-        );
+        assert_eq!(off.message, "prompt of 8192 tokens, 8233 by the server, tolerance 41 tokens");
         assert_eq!(prompt_length(8192, Some(4000), None).fault, None);
         assert_eq!(prompt_length(8192, None, Some(0.005)).fault, Some(Fault::Invalid));
     }

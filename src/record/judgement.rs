@@ -1,1 +1,592 @@
-//! Not written yet.
+//! Judgement: what the recorded facts of a cell come to.
+//!
+//! A pure function of plan, facts and policy, so that a report rendered next year says the same.
+//! The mathematics is in `judge`, the words in `wording`; here is what an unfit cell, a policy and a
+//! quarantine make of them.
+
+use std::time::Duration;
+
+use super::run_record::{
+    BoundJudgement, BoundRecord, CellState, Judgement, Measurement, PlannedCellRecord, UnfitClass,
+};
+use super::wording;
+use crate::judge::lattice::{self, Faults};
+use crate::judge::{BoundVerdict, Estimate, Severity, Verdict, interval, limit};
+use crate::measure::metric::CATALOGUE;
+use crate::measure::{Base, Fault, Metric, Observations, Stat, TestKind};
+use crate::suite::model::{InconclusivePolicy, Policy, UnjudgedPolicy};
+
+/// Whether cells of a kind are extended once where they are inconclusive. It sets the level of
+/// both judgements, so it follows from the plan and not from what became of the cell.
+pub fn extendable(kind: TestKind) -> bool {
+    match kind {
+        TestKind::Prefill | TestKind::Decode => true,
+        TestKind::Startup => false,
+    }
+}
+
+/// Judges a cell. `gpus` divides the per-GPU metrics; `extendable` says that the cell could be
+/// extended once, so that both judgements share `policy.alpha`.
+pub fn judge_cell(
+    cell: &PlannedCellRecord,
+    state: &CellState,
+    policy: &Policy,
+    gpus: u32,
+    extendable: bool,
+) -> Judgement {
+    match state {
+        CellState::NotRun { reason } => unjudged(cell, Verdict::Error, Some("not-run"), reason),
+        CellState::Broken { class, message } => {
+            unjudged(cell, Verdict::Error, Some(class), message)
+        }
+        CellState::Unfit { class, message } => unfit(cell, *class, message),
+        CellState::Measured(measurement) => {
+            Sight { cell, measurement, policy, gpus, extendable }.judgement()
+        }
+    }
+}
+
+/// What an inconclusive cell should be extended for: the metrics that are in doubt. Empty where an
+/// extension would change nothing: a fault, a bound that failed surely, or no doubt at all.
+///
+/// Ask after the first window or samples; a measurement that was extended gets no second one.
+pub fn extension(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+) -> Vec<Base> {
+    let sight = Sight { cell, measurement, policy, gpus, extendable: true };
+    let bounds = sight.bounds();
+    let faults = Faults::of(&measurement.checks);
+    if measurement.extended
+        || lattice::cell(faults, &binding(cell, &bounds)) != Verdict::Inconclusive
+    {
+        return Vec::new();
+    }
+    let doubtful = |(record, judged): &(&BoundRecord, &BoundJudgement)| {
+        binds(record) && judged.verdict == BoundVerdict::Inconclusive
+    };
+    let mut bases: Vec<Base> = cell
+        .bounds
+        .iter()
+        .zip(&bounds)
+        .filter(doubtful)
+        .map(|(record, _)| record.metric.base)
+        .collect();
+    if faults.drifting {
+        bases.push(Base::OutputThroughput);
+    }
+    bases.sort_unstable();
+    bases.dedup();
+    bases
+}
+
+/// Whether a cell should be extended: some bound is inconclusive at the level of the first look, or
+/// the window drifts, and nothing has settled the verdict.
+pub fn wants_extension(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+) -> bool {
+    !extension(cell, measurement, policy, gpus).is_empty()
+}
+
+/// Whether stamps that are late or early by `lag` could change what a bound says: the client's lag
+/// invalidates a measurement only then.
+pub fn lag_matters(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+    lag: Duration,
+) -> bool {
+    let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
+    cell.bounds.iter().zip(sight.bounds()).any(|(record, judged)| {
+        let (Some(bound), Some(estimate)) = (&record.bound, judged.estimate) else { return false };
+        let shift = sight.shift(record.metric.base, estimate.value, lag);
+        let within = |verdict| match verdict {
+            BoundVerdict::Clear | BoundVerdict::Close => 0,
+            BoundVerdict::Inconclusive => 1,
+            BoundVerdict::Fail => 2,
+            BoundVerdict::NoData => 3,
+        };
+        binds(record)
+            && [shift, -shift].iter().any(|shift| {
+                let moved = Estimate {
+                    value: estimate.value + shift,
+                    lower: estimate.lower.map(|lower| lower + shift),
+                    upper: estimate.upper.map(|upper| upper + shift),
+                    ..estimate
+                };
+                within(limit::judge(&moved, bound)) != within(judged.verdict)
+            })
+    })
+}
+
+/// Every metric of a measurement with value and unit, in the catalogue's order, latencies with all
+/// their suffixes, per-GPU forms where there is more than one GPU.
+pub fn figures(measurement: &Measurement, gpus: u32) -> Vec<(Metric, f64, &'static str)> {
+    let mut rows = Vec::new();
+    for entry in &CATALOGUE {
+        let Some(observed) = measurement.observations.get(&entry.base) else { continue };
+        let stats: Vec<Option<Stat>> =
+            if entry.latency { Stat::ALL.map(Some).to_vec() } else { vec![None] };
+        for stat in stats {
+            let Some(value) = interval::value(observed, stat).filter(|value| value.is_finite())
+            else {
+                continue;
+            };
+            rows.push((Metric { base: entry.base, stat, per_gpu: false }, value, entry.unit));
+            if entry.per_gpu && gpus > 1 {
+                let metric = Metric { base: entry.base, stat, per_gpu: true };
+                rows.push((metric, value / f64::from(gpus), entry.unit));
+            }
+        }
+    }
+    rows
+}
+
+/// Whether a bound can fail its cell.
+fn binds(record: &BoundRecord) -> bool {
+    match record.severity {
+        Severity::Fail => record.bound.is_some(),
+        Severity::Warn | Severity::Report => false,
+    }
+}
+
+/// The place of an `"over"`, which exempts its cell from every other bound.
+fn over(cell: &PlannedCellRecord) -> Option<&BoundRecord> {
+    cell.bounds.iter().find(|record| record.bound.is_none())
+}
+
+fn binding(cell: &PlannedCellRecord, judged: &[BoundJudgement]) -> Vec<(Severity, BoundVerdict)> {
+    if over(cell).is_some() {
+        return Vec::new();
+    }
+    let pairs = cell.bounds.iter().zip(judged);
+    pairs.map(|(record, judged)| (record.severity, judged.verdict)).collect()
+}
+
+/// A cell without figures.
+fn unjudged(
+    cell: &PlannedCellRecord,
+    verdict: Verdict,
+    class: Option<&str>,
+    message: &str,
+) -> Judgement {
+    let bounds = cell.bounds.iter().map(|record| match &record.bound {
+        Some(bound) => BoundJudgement {
+            verdict: BoundVerdict::NoData,
+            estimate: None,
+            message: wording::no_data(record, bound, "no data"),
+        },
+        None => BoundJudgement {
+            verdict: BoundVerdict::NoData,
+            estimate: None,
+            message: format!("expected to be over capacity ({})", record.place),
+        },
+    });
+    Judgement {
+        verdict,
+        class: class.map(str::to_owned),
+        message: Some(message.to_owned()),
+        bounds: bounds.collect(),
+        decided_by: None,
+        warnings: Vec::new(),
+    }
+}
+
+/// A cell that this engine can't run: expected, a failure if something else is expected, else
+/// skipped.
+fn unfit(cell: &PlannedCellRecord, class: UnfitClass, message: &str) -> Judgement {
+    let failure = match class {
+        UnfitClass::OverCapacity => Some("capacity"),
+        UnfitClass::TooLong => Some("too-long"),
+        UnfitClass::Hardware => None,
+    };
+    if let Some(record) = over(cell) {
+        let text = format!("{message}; as expected ({})", record.place);
+        let mut judgement = match class {
+            UnfitClass::OverCapacity => unjudged(cell, Verdict::Skip, None, &text),
+            UnfitClass::TooLong | UnfitClass::Hardware => {
+                unjudged(cell, Verdict::Skip, None, message)
+            }
+        };
+        judgement.decided_by = cell.bounds.iter().position(|record| record.bound.is_none());
+        if class == UnfitClass::OverCapacity
+            && let Some(index) = judgement.decided_by
+        {
+            judgement.bounds[index].verdict = BoundVerdict::Clear;
+        }
+        return judgement;
+    }
+    match (failure, cell.bounds.iter().position(binds)) {
+        (Some(class), Some(decided)) => {
+            let text = format!("{message}; {}", expected(&cell.bounds[decided]));
+            let mut judgement = unjudged(cell, Verdict::Fail, Some(class), &text);
+            judgement.decided_by = Some(decided);
+            // Nothing was lost by so and so much, so a greatest loss covers it not.
+            let covered = cell.quarantine.as_ref().is_none_or(|rule| rule.max_loss.is_none());
+            quarantine(cell, &mut judgement, covered);
+            judgement
+        }
+        (_, _) => unjudged(cell, Verdict::Skip, None, message),
+    }
+}
+
+fn expected(record: &BoundRecord) -> String {
+    match &record.bound {
+        Some(bound) => {
+            format!("expected: {}", wording::no_data(record, bound, "not reached"))
+        }
+        None => format!("expected to be over capacity ({})", record.place),
+    }
+}
+
+fn quarantine(cell: &PlannedCellRecord, judgement: &mut Judgement, covered: bool) {
+    let Some(rule) = &cell.quarantine else { return };
+    let before = judgement.verdict;
+    judgement.verdict = lattice::quarantined(before, covered);
+    let message = judgement.message.clone().unwrap_or_default();
+    match judgement.verdict {
+        Verdict::Xfail => {
+            judgement.message = Some(format!("{}: {message}", wording::quarantine(rule)));
+        }
+        Verdict::Xpass => {
+            let words = format!("passes although {}", wording::quarantine(rule));
+            judgement.warnings.push(words.clone());
+            judgement.message = Some(words);
+        }
+        Verdict::Fail | Verdict::Inconclusive => {
+            if let Some(max) = rule.max_loss {
+                let most = wording::number(max * 100.0);
+                judgement.message = Some(format!(
+                    "{message}; the quarantine covers losses up to {most} % only ({})",
+                    rule.place
+                ));
+            }
+        }
+        Verdict::Pass | Verdict::Error | Verdict::Measured | Verdict::Skip => {}
+    }
+}
+
+/// A measured cell as it is judged.
+#[derive(Clone, Copy)]
+struct Sight<'a> {
+    cell: &'a PlannedCellRecord,
+    measurement: &'a Measurement,
+    policy: &'a Policy,
+    gpus: u32,
+    extendable: bool,
+}
+
+impl Sight<'_> {
+    fn judgement(&self) -> Judgement {
+        let faults = Faults::of(&self.measurement.checks);
+        let bounds = self.bounds();
+        let verdict = lattice::cell(faults, &binding(self.cell, &bounds));
+        let mut judgement = Judgement {
+            verdict,
+            class: None,
+            message: None,
+            bounds,
+            decided_by: None,
+            warnings: self.warnings(),
+        };
+        self.warn_of_bounds(&mut judgement);
+        match verdict {
+            Verdict::Error if faults.invalid => {
+                self.settle(&mut judgement, "invalid", Some(self.told(Fault::Invalid)), &[]);
+            }
+            Verdict::Error => {
+                self.settle(&mut judgement, "no-data", None, &[BoundVerdict::NoData]);
+            }
+            Verdict::Fail => {
+                let degraded = faults.degraded.then(|| self.told(Fault::Degraded));
+                let class = if faults.degraded { "degraded" } else { "limit" };
+                self.settle(&mut judgement, class, degraded, &[BoundVerdict::Fail]);
+            }
+            Verdict::Inconclusive => self.inconclusive(&mut judgement),
+            Verdict::Measured => self.nothing_expected(&mut judgement),
+            Verdict::Pass => self.tightest(&mut judgement),
+            Verdict::Skip | Verdict::Xfail | Verdict::Xpass => {}
+        }
+        quarantine(self.cell, &mut judgement, self.covered());
+        judgement
+    }
+
+    fn bounds(&self) -> Vec<BoundJudgement> {
+        self.cell.bounds.iter().map(|record| self.bound(record)).collect()
+    }
+
+    fn bound(&self, record: &BoundRecord) -> BoundJudgement {
+        let Some(bound) = &record.bound else {
+            return BoundJudgement {
+                verdict: BoundVerdict::Close,
+                estimate: None,
+                message: format!("capacity grew: expected to be over capacity ({})", record.place),
+            };
+        };
+        match self.estimate(record.metric) {
+            Ok(estimate) => {
+                let verdict = limit::judge(&estimate, bound);
+                BoundJudgement {
+                    verdict,
+                    estimate: Some(estimate),
+                    message: wording::bound(record, bound, &estimate, verdict, false),
+                }
+            }
+            Err(why) => BoundJudgement {
+                verdict: BoundVerdict::NoData,
+                estimate: None,
+                message: wording::no_data(record, bound, &format!("no data, {why}")),
+            },
+        }
+    }
+
+    fn estimate(&self, metric: Metric) -> Result<Estimate, String> {
+        let observations = &self.measurement.observations;
+        let observed = observations
+            .get(&metric.base)
+            .ok_or_else(|| format!("no {} was observed", metric.base.entry().name))?;
+        let alpha = self.policy.alpha;
+        let level = if self.extendable {
+            interval::levels(observed, metric.stat, alpha, self.measurement.extended)
+        } else {
+            alpha
+        };
+        let found =
+            interval::estimate_shared(observed, metric.stat, level, self.shared(metric.base))
+                .map_err(|why| why.to_string())?;
+        let divisor = if metric.per_gpu { f64::from(self.gpus.max(1)) } else { 1.0 };
+        Ok(Estimate {
+            value: found.value / divisor,
+            lower: found.lower.map(|lower| lower / divisor),
+            upper: found.upper.map(|upper| upper / divisor),
+            ..found
+        })
+    }
+
+    /// How many samples of a gap one decode step makes: one for each stream that runs, and for
+    /// tokens one for each that an event carries.
+    fn shared(&self, base: Base) -> f64 {
+        let observations = &self.measurement.observations;
+        let count = |base| observations.get(&base).map_or(0.0, |o| o.count() as f64);
+        let streams = match observations.get(&Base::ActiveRequests) {
+            Some(Observations::Exact(active)) => active.round().max(1.0),
+            Some(_) | None => 1.0,
+        };
+        match base {
+            Base::ChunkGap => streams,
+            Base::Itl if count(Base::ChunkGap) > 0.0 => {
+                streams * (count(Base::Itl) / count(Base::ChunkGap)).max(1.0)
+            }
+            Base::Itl
+            | Base::OutputThroughput
+            | Base::PerRequestThroughput
+            | Base::Ttft
+            | Base::Tpot
+            | Base::PrefillThroughput
+            | Base::ActiveRequests
+            | Base::CompletedRequests
+            | Base::OutputTokens
+            | Base::MeasuredTime
+            | Base::ReadyTime
+            | Base::KvCapacity => 1.0,
+        }
+    }
+
+    /// How far a lag can move a figure, in its unit.
+    fn shift(&self, base: Base, value: f64, lag: Duration) -> f64 {
+        let seconds = lag.as_secs_f64();
+        let observations = &self.measurement.observations;
+        let known = |base, stat| observations.get(&base).and_then(|o| interval::value(o, stat));
+        match base {
+            Base::Ttft | Base::Tpot | Base::Itl | Base::ChunkGap => seconds * 1e3,
+            Base::ReadyTime | Base::MeasuredTime => seconds,
+            Base::OutputThroughput | Base::PerRequestThroughput | Base::ActiveRequests => {
+                let window = known(Base::MeasuredTime, None).unwrap_or(0.0);
+                value * (2.0 * seconds / window.max(seconds))
+            }
+            Base::PrefillThroughput => {
+                let ttft = known(Base::Ttft, Some(Stat::P50)).unwrap_or(0.0) / 1e3;
+                value * (seconds / ttft.max(seconds).max(1e-9))
+            }
+            Base::CompletedRequests | Base::OutputTokens | Base::KvCapacity => 0.0,
+        }
+    }
+
+    /// What the checks with a fault say, joined.
+    fn told(&self, fault: Fault) -> String {
+        let checks = &self.measurement.checks;
+        let told: Vec<&str> = checks
+            .iter()
+            .filter(|check| check.fault == Some(fault))
+            .map(|check| check.message.as_str())
+            .collect();
+        told.join("; ")
+    }
+
+    /// Settles class and message of an error or failure: what the checks say, then the bounds of
+    /// these verdicts, worst first.
+    fn settle(
+        &self,
+        judgement: &mut Judgement,
+        class: &str,
+        told: Option<String>,
+        verdicts: &[BoundVerdict],
+    ) {
+        let mut broken: Vec<usize> = (0..self.cell.bounds.len())
+            .filter(|index| {
+                over(self.cell).is_none()
+                    && binds(&self.cell.bounds[*index])
+                    && verdicts.contains(&judgement.bounds[*index].verdict)
+            })
+            .collect();
+        broken.sort_by(|a, b| {
+            self.room(judgement, *a).total_cmp(&self.room(judgement, *b)).then(a.cmp(b))
+        });
+        let lines: Vec<String> =
+            broken.iter().map(|index| judgement.bounds[*index].message.clone()).collect();
+        let limits = self.cell.bounds.iter().filter(|record| binds(record)).count();
+        let told =
+            told.into_iter().chain((!lines.is_empty()).then(|| wording::several(&lines, limits)));
+        judgement.message = Some(told.collect::<Vec<_>>().join("; "));
+        judgement.class = Some(class.to_owned());
+        judgement.decided_by = broken.first().copied();
+    }
+
+    fn room(&self, judgement: &Judgement, index: usize) -> f64 {
+        match (&self.cell.bounds[index].bound, judgement.bounds[index].estimate) {
+            (Some(bound), Some(estimate)) => limit::room(estimate.value, bound),
+            (_, _) => f64::INFINITY,
+        }
+    }
+
+    /// Beyond a limit but not surely, or drifting: policy decides.
+    fn inconclusive(&self, judgement: &mut Judgement) {
+        let drift = Some(self.told(Fault::Drifting)).filter(|told| !told.is_empty());
+        let doubtful = &[BoundVerdict::Inconclusive];
+        let told = drift.map(|told| format!("drifting: {told}"));
+        match self.policy.inconclusive {
+            InconclusivePolicy::Warn | InconclusivePolicy::Fail => {
+                self.settle(judgement, "inconclusive", told, doubtful);
+            }
+            InconclusivePolicy::Pass => {
+                self.settle(judgement, "inconclusive", told, doubtful);
+                let line = judgement.message.clone().unwrap_or_default();
+                let words = format!("inconclusive, passed by policy: {line}");
+                judgement.warnings.push(words.clone());
+                judgement.message = Some(words);
+                judgement.class = None;
+                judgement.verdict = Verdict::Pass;
+            }
+            InconclusivePolicy::Point => self.by_point(judgement, told),
+        }
+    }
+
+    /// The estimate decides, and every line that it decides says so.
+    fn by_point(&self, judgement: &mut Judgement, told: Option<String>) {
+        let mut broken = false;
+        for (record, judged) in self.cell.bounds.iter().zip(&mut judgement.bounds) {
+            let (Some(bound), Some(estimate), BoundVerdict::Inconclusive) =
+                (&record.bound, judged.estimate, judged.verdict)
+            else {
+                continue;
+            };
+            if binds(record) {
+                broken = true;
+                judged.message = wording::bound(record, bound, &estimate, judged.verdict, true);
+            }
+        }
+        let doubtful = &[BoundVerdict::Inconclusive];
+        if broken {
+            judgement.verdict = Verdict::Fail;
+            self.settle(judgement, "limit", None, doubtful);
+            let line = judgement.message.clone().unwrap_or_default();
+            judgement.warnings.push(format!("inconclusive, failed by the point estimate: {line}"));
+        } else {
+            judgement.verdict = Verdict::Pass;
+            self.tightest(judgement);
+            let line = told.unwrap_or_default();
+            judgement.warnings.push(format!("inconclusive, passed by the point estimate: {line}"));
+        }
+    }
+
+    /// A pass is told by the bound with the least room.
+    fn tightest(&self, judgement: &mut Judgement) {
+        let least = (0..self.cell.bounds.len())
+            .filter(|index| binds(&self.cell.bounds[*index]))
+            .min_by(|a, b| self.room(judgement, *a).total_cmp(&self.room(judgement, *b)));
+        judgement.decided_by = least;
+        judgement.message = least.map(|index| judgement.bounds[index].message.clone());
+    }
+
+    fn nothing_expected(&self, judgement: &mut Judgement) {
+        if let Some(record) = over(self.cell) {
+            let words =
+                format!("capacity grew: it fits, and was expected to be over ({})", record.place);
+            judgement.warnings.push(words.clone());
+            judgement.message = Some(words);
+            judgement.decided_by = self.cell.bounds.iter().position(|b| b.bound.is_none());
+            return;
+        }
+        if !self.cell.bounds.is_empty() {
+            return;
+        }
+        let words = "nothing is expected of this cell".to_owned();
+        match self.policy.unjudged {
+            UnjudgedPolicy::Allow => {}
+            UnjudgedPolicy::Warn => judgement.warnings.push(words.clone()),
+            UnjudgedPolicy::Error => {
+                judgement.verdict = Verdict::Error;
+                judgement.class = Some("unjudged".to_owned());
+            }
+        }
+        judgement.message = Some(words);
+    }
+
+    /// Words of checks that only warn.
+    fn warnings(&self) -> Vec<String> {
+        let checks = self.measurement.checks.iter();
+        checks
+            .filter_map(|check| match check.fault {
+                Some(Fault::Notice) => Some(check.message.clone()),
+                Some(Fault::Drifting) => Some(format!("drifting: {}", check.message)),
+                Some(Fault::Invalid | Fault::Degraded) | None => None,
+            })
+            .collect()
+    }
+
+    fn warn_of_bounds(&self, judgement: &mut Judgement) {
+        for (record, judged) in self.cell.bounds.iter().zip(&judgement.bounds) {
+            match (record.severity, judged.verdict) {
+                (
+                    Severity::Warn,
+                    BoundVerdict::Fail | BoundVerdict::Inconclusive | BoundVerdict::NoData,
+                ) => judgement.warnings.push(judged.message.clone()),
+                (Severity::Fail | Severity::Warn | Severity::Report, _) => {}
+            }
+        }
+    }
+
+    /// Whether the quarantine covers what was lost.
+    fn covered(&self) -> bool {
+        let Some(most) = self.cell.quarantine.as_ref().and_then(|rule| rule.max_loss) else {
+            return true;
+        };
+        self.cell.bounds.iter().zip(self.bounds()).filter(|(record, _)| binds(record)).all(
+            |(record, judged)| match (&record.bound, judged.estimate, judged.verdict) {
+                (Some(bound), Some(estimate), BoundVerdict::Fail | BoundVerdict::Inconclusive) => {
+                    limit::loss(estimate.value, bound).is_some_and(|loss| loss <= most)
+                }
+                (_, _, _) => true,
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

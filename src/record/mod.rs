@@ -7,6 +7,7 @@ pub mod event;
 pub mod journal;
 pub mod judgement;
 pub mod run_record;
+pub mod wording;
 
 pub use event::Event;
 pub use run_record::RunRecord;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::event::{Event, StopReason};
+use super::judgement;
 use crate::judge::{Bound, BoundVerdict, Estimate, Severity, Verdict};
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, Metric, Observations, TestKind};
@@ -275,7 +277,7 @@ pub struct RunRecord {
     /// The signal that ended it.
     pub signal: Option<i32>,
     /// Why it ended early.
-    pub stopped: Option<super::event::StopReason>,
+    pub stopped: Option<StopReason>,
 }
 
 /// A cell's facts and what they come to.
@@ -289,3 +291,125 @@ pub struct CellOutcome {
     /// Seconds that it took.
     pub seconds: f64,
 }
+
+impl RunRecord {
+    /// The record before the first launch: every planned cell is an error, not run.
+    pub fn new(header: RunHeader) -> RunRecord {
+        let launches = header.launches.iter().map(|_| LaunchOutcome::default()).collect();
+        let mut record = RunRecord {
+            header,
+            launches,
+            cells: Vec::new(),
+            warnings: Vec::new(),
+            seconds: None,
+            signal: None,
+            stopped: None,
+        };
+        for index in 0..record.header.cells.len() {
+            let state = CellState::NotRun { reason: NOT_RUN.to_owned() };
+            let judgement = record.judge(index, &state);
+            record.cells.push(CellOutcome { state, judgement, seconds: 0.0 });
+        }
+        record
+    }
+
+    /// Folds one event in. An index that the plan does not have changes nothing.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted(header) => *self = RunRecord::new((**header).clone()),
+            Event::LaunchStarted { launch, command, log, .. } => {
+                let Some(outcome) = self.launches.get_mut(*launch) else { return };
+                outcome.command.clone_from(command);
+                outcome.log.clone_from(log);
+                // A second start of the same launch: its cells have another chance.
+                if let Some(failure) = outcome.failure.take() {
+                    let words = format!("started again after: {}", failure.message);
+                    outcome.warnings.push(words);
+                    self.mark_unfinished(Some(*launch), NOT_RUN);
+                }
+            }
+            Event::LaunchReady { launch, ready_time, facts, warnings } => {
+                let Some(outcome) = self.launches.get_mut(*launch) else { return };
+                outcome.ready_time = Some(*ready_time);
+                outcome.facts = Some(facts.clone());
+                outcome.warnings.extend(warnings.iter().cloned());
+            }
+            Event::LaunchFailed { launch, failure } => {
+                let Some(outcome) = self.launches.get_mut(*launch) else { return };
+                outcome.failure = Some(failure.clone());
+                let name = self.header.launches.get(*launch).map_or("", |planned| &planned.name);
+                let reason = format!("{NOT_RUN}: launch {name} failed");
+                self.mark_unfinished(Some(*launch), &reason);
+            }
+            Event::CellFinished { cell, state, seconds } => self.finish(*cell, state, *seconds),
+            Event::Warning { message } => self.warnings.push(message.clone()),
+            Event::RunFinished { signal, stopped, at } => {
+                self.signal = *signal;
+                self.stopped = *stopped;
+                self.seconds = Some(*at);
+                let why = match stopped {
+                    Some(StopReason::Signal) => "the run was interrupted",
+                    Some(StopReason::TimeLimit) => "the time limit was reached",
+                    Some(StopReason::MaxFail) => "enough cells had failed",
+                    None => return,
+                };
+                self.mark_unfinished(None, &format!("{NOT_RUN}: {why}"));
+            }
+            Event::LaunchStep { .. }
+            | Event::LaunchStopped { .. }
+            | Event::CellStarted { .. }
+            | Event::CellPhase { .. } => {}
+        }
+    }
+
+    /// How many cells have which verdict.
+    pub fn counts(&self) -> BTreeMap<Verdict, usize> {
+        let mut counts = BTreeMap::new();
+        for cell in &self.cells {
+            *counts.entry(cell.judgement.verdict).or_default() += 1;
+        }
+        counts
+    }
+
+    fn finish(&mut self, index: usize, state: &CellState, seconds: f64) {
+        if index < self.cells.len() {
+            let judgement = self.judge(index, state);
+            self.cells[index] = CellOutcome { state: state.clone(), judgement, seconds };
+        }
+    }
+
+    fn judge(&self, index: usize, state: &CellState) -> Judgement {
+        let cell = &self.header.cells[index];
+        let gpus = self.header.launches.get(cell.launch).map_or(1, |launch| launch.gpus);
+        judgement::judge_cell(
+            cell,
+            state,
+            &self.header.policy,
+            gpus,
+            judgement::extendable(cell.kind),
+        )
+    }
+
+    /// Says why the cells that have not run have not, of one launch or of all. A reason that names
+    /// a failed launch is kept: it says more than the end of the run.
+    fn mark_unfinished(&mut self, launch: Option<usize>, reason: &str) {
+        for index in 0..self.cells.len() {
+            let planned = self.header.cells[index].launch;
+            let waits = match &self.cells[index].state {
+                CellState::NotRun { reason } => launch.is_some() || reason == NOT_RUN,
+                CellState::Unfit { .. } | CellState::Measured(_) | CellState::Broken { .. } => {
+                    false
+                }
+            };
+            if waits && launch.is_none_or(|launch| launch == planned) {
+                self.finish(index, &CellState::NotRun { reason: reason.to_owned() }, 0.0);
+            }
+        }
+    }
+}
+
+/// The reason of a cell whose turn has not come.
+const NOT_RUN: &str = "not run";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Wording: judged numbers as one line that people read, the same in every report.
+//!
+//! It formats what was decided and decides nothing.
+
+use super::run_record::{BoundRecord, QuarantineRecord};
+use crate::judge::{Bound, BoundVerdict, Estimate, Method, Side, limit};
+use crate::quantity::print_number;
+
+/// One line on a judged bound:
+/// `output-throughput 6 871 tok/s < 6 936.9 (−5.9 % of 7 302, in this launch, suite.toml:58)`.
+///
+/// `by_point`: policy let the estimate decide, which the line says.
+pub fn bound(
+    record: &BoundRecord,
+    bound: &Bound,
+    estimate: &Estimate,
+    verdict: BoundVerdict,
+    by_point: bool,
+) -> String {
+    let value = estimate.value;
+    let beyond = limit::beyond(value, bound);
+    let sign = match (bound.side, beyond) {
+        (Side::Min, true) => "<",
+        (Side::Min, false) => "≥",
+        (Side::Max, true) => ">",
+        (Side::Max, false) => "≤",
+    };
+    let (shown, limit) = apart(value, bound.limit);
+    let mut notes = vec![change(value, bound.target)];
+    match verdict {
+        BoundVerdict::Clear if estimate.method != Method::Exact => notes.push("clear".to_owned()),
+        BoundVerdict::Close if estimate.method != Method::Point => notes.push("close".to_owned()),
+        BoundVerdict::Inconclusive => notes.push(doubt(estimate, bound)),
+        BoundVerdict::Clear | BoundVerdict::Close | BoundVerdict::Fail | BoundVerdict::NoData => {}
+    }
+    if by_point {
+        notes.push("by the point estimate".to_owned());
+    } else if estimate.method == Method::Point {
+        notes.push("point".to_owned());
+    }
+    notes.push("in this launch".to_owned());
+    notes.push(record.place.to_string());
+    let unit = record.metric.base.entry().unit;
+    let blank = if unit.is_empty() { "" } else { " " };
+    format!("{} {shown}{blank}{unit} {sign} {limit} ({})", record.metric, notes.join(", "))
+}
+
+/// Why a value beyond its limit proves nothing.
+fn doubt(estimate: &Estimate, bound: &Bound) -> String {
+    let best = match bound.side {
+        Side::Min => estimate.upper,
+        Side::Max => estimate.lower,
+    };
+    match best {
+        Some(best) => format!("noise reaches {}", number(best)),
+        None => format!("too few observations ({}) for an interval", estimate.n),
+    }
+}
+
+/// One line on a bound that there is nothing to judge by.
+pub fn no_data(record: &BoundRecord, bound: &Bound, why: &str) -> String {
+    let sign = match bound.side {
+        Side::Min => "≥",
+        Side::Max => "≤",
+    };
+    format!("{} {sign} {}: {why} ({})", record.metric, number(bound.limit), record.place)
+}
+
+/// One line for several: `2 of 3 limits: …`, or the one alone.
+pub fn several(broken: &[String], limits: usize) -> String {
+    match broken {
+        [one] => one.clone(),
+        _ => format!("{} of {limits} limits: {}", broken.len(), broken.join("; ")),
+    }
+}
+
+/// Why a cell is in quarantine.
+pub fn quarantine(record: &QuarantineRecord) -> String {
+    let issue = record.issue.as_ref().map(|issue| format!(", {issue}")).unwrap_or_default();
+    format!("quarantined until {}: {}{issue}", record.expires, record.reason)
+}
+
+/// Change against the target: `−5.9 % of 7 302`, `+0.3 over 0`.
+fn change(value: f64, target: f64) -> String {
+    let (change, unit, of) = if target == 0.0 {
+        (value, "", "over")
+    } else {
+        ((value - target) / target.abs() * 100.0, " %", "of")
+    };
+    // As many digits as it takes to see that there is a change.
+    let digits = (1..=3).find(|d| change.abs() >= 0.5 * 0.1f64.powi(*d)).unwrap_or(1);
+    let size = print_number(change.abs(), digits as usize);
+    let sign = match (size.as_str(), change < 0.0) {
+        ("0", _) => "±",
+        (_, true) => "−",
+        (_, false) => "+",
+    };
+    format!("{sign}{size}{unit} {of} {}", number(target))
+}
+
+/// A number with the digits that its size deserves.
+pub fn number(value: f64) -> String {
+    signed(value, digits(value))
+}
+
+fn digits(value: f64) -> usize {
+    match value.abs() {
+        size if size >= 100.0 => 1,
+        size if size >= 10.0 => 2,
+        size if size >= 1.0 => 3,
+        _ => 4,
+    }
+}
+
+/// Two numbers with digits enough to tell them apart, where they differ.
+fn apart(a: f64, b: f64) -> (String, String) {
+    let at = |more: usize| (signed(a, digits(a) + more), signed(b, digits(b) + more));
+    (0..9).map(at).find(|(a_text, b_text)| a_text != b_text || a == b).unwrap_or_else(|| at(0))
+}
+
+fn signed(value: f64, digits: usize) -> String {
+    let size = print_number(value.abs(), digits);
+    if value < 0.0 && size != "0" { format!("−{size}") } else { size }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Severity;
+    use crate::suite::model::Place;
+
+    fn line(metric: &str, value: f64, half: Option<f64>, target: f64, limit: f64) -> String {
+        let metric: crate::measure::Metric = metric.parse().unwrap();
+        let side = match metric.base.entry().better {
+            crate::measure::Direction::Higher => Side::Min,
+            crate::measure::Direction::Lower => Side::Max,
+        };
+        let limits = Bound { side, target, limit };
+        let record = BoundRecord {
+            name: None,
+            metric,
+            bound: Some(limits),
+            slack: 0.05,
+            severity: Severity::Fail,
+            place: Place { file: "suite.toml".into(), line: 58 },
+        };
+        let estimate = Estimate {
+            value,
+            lower: half.map(|half| value - half),
+            upper: half.map(|half| value + half),
+            n: 10,
+            method: if half.is_some() { Method::BatchMeans } else { Method::Point },
+        };
+        bound(&record, &limits, &estimate, limit::judge(&estimate, &limits), false)
+    }
+
+    #[test]
+    fn the_line_says_value_limit_margin_and_place() {
+        assert_eq!(
+            line("output-throughput", 6871.0, Some(20.0), 7302.0, 6936.9),
+            "output-throughput 6 871 tok/s < 6 936.9 (−5.9 % of 7 302, in this launch, suite.toml:58)"
+        );
+        assert_eq!(
+            line("ttft.p50", 412.3, Some(3.0), 350.0, 350.0),
+            "ttft.p50 412.3 ms > 350 (+17.8 % of 350, in this launch, suite.toml:58)"
+        );
+    }
+
+    #[test]
+    fn the_line_says_how_sure_it_is() {
+        assert_eq!(
+            line("output-throughput", 6871.0, Some(500.0), 7302.0, 6936.9),
+            "output-throughput 6 871 tok/s < 6 936.9 (−5.9 % of 7 302, noise reaches 7 371, \
+             in this launch, suite.toml:58)"
+        );
+        assert_eq!(
+            line("output-throughput", 7302.0, Some(1.0), 7302.0, 6936.9),
+            "output-throughput 7 302 tok/s ≥ 6 936.9 (±0 % of 7 302, clear, in this launch, suite.toml:58)"
+        );
+        assert_eq!(
+            line("ready-time", 65.4, None, 60.0, 60.0),
+            "ready-time 65.4 s > 60 (+9 % of 60, point, in this launch, suite.toml:58)"
+        );
+    }
+
+    #[test]
+    fn numbers_that_differ_print_apart() {
+        assert_eq!(
+            line("output-throughput", 6936.89, Some(0.001), 6936.9, 6936.9),
+            "output-throughput 6 936.89 tok/s < 6 936.9 (±0 % of 6 936.9, in this launch, suite.toml:58)"
+        );
+    }
+
+    #[test]
+    fn several_broken_limits_are_counted() {
+        let broken = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(several(&broken, 3), "2 of 3 limits: a; b");
+        assert_eq!(several(&broken[..1], 3), "a");
+    }
+}
