@@ -204,7 +204,7 @@ fn capacity(samples: &[Sample]) -> Option<u64> {
 }
 
 fn whole(value: f64) -> Option<u64> {
-    (value >= 0.0 && value < 9e15).then_some(value as u64)
+    (0.0..9e15).contains(&value).then_some(value as u64)
 }
 
 #[cfg(test)]

@@ -10,12 +10,26 @@ use std::time::Duration;
 
 use super::tree::{Process, descendants, process, processes};
 
-/// A port on `host` that is free now. Somebody may take it before the engine does.
+/// A port on `host` that is free now. Somebody may take it before the engine does, so it lies
+/// outside of the range from which the system gives ports to connections, where there is room:
+/// neither another program's connection nor our own asking for health can then take it.
 ///
 /// # Errors
 /// The host is not an address of this machine, or there is no free port.
 pub fn free_port(host: &str) -> io::Result<u16> {
+    const LOWEST: u16 = 20_000;
+    const TRIES: usize = 32;
     let host = bare(host);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+    let given = range.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    if let Some(first_given) = given.filter(|first| *first > LOWEST + 1000) {
+        for _ in 0..TRIES {
+            let port = rand::random_range(LOWEST..first_given);
+            if TcpListener::bind((host, port)).is_ok() {
+                return Ok(port);
+            }
+        }
+    }
     TcpListener::bind((host, 0))?.local_addr().map(|address| address.port())
 }
 

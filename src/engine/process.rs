@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use super::Command;
 use super::supervise::{Order, Report, SHORT_GRACE, SUBCOMMAND, Task, words_of};
+#[cfg(target_os = "linux")]
 use super::tree;
 
 /// How a process ended.

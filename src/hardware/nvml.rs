@@ -86,9 +86,11 @@ impl Library {
 }
 
 fn words(error: &NvmlError) -> String {
-    match error {
-        NvmlError::LibloadingError(inner) => inner.to_string(),
-        other => other.to_string(),
+    // The outer error only says that something could not be loaded.
+    if let NvmlError::LibloadingError(inner) = error {
+        inner.to_string()
+    } else {
+        error.to_string()
     }
 }
 
