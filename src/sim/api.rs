@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Either, Full};
@@ -56,30 +56,35 @@ struct Inner {
 }
 
 impl Api {
-    /// Starts the scheduler on the current runtime; every path answers 503 until `start_up` has
-    /// passed. The receiver turns true when a scripted end has come.
+    /// Starts the scheduler on the current runtime. With `loading`, every path answers 503 until
+    /// the profile's start-up has passed; without, the engine has loaded already. The receiver
+    /// turns true when a scripted end has come.
     pub(crate) fn start(
         profile: Arc<Profile>,
         seed: u64,
         model: &str,
         api_key: Option<&str>,
         truth: Option<Truth>,
-        start_up: Duration,
+        loading: bool,
     ) -> (Api, watch::Receiver<bool>) {
         let clock = Clock::start();
         let (orders, inbox) = mpsc::unbounded_channel();
         let (death, dead) = watch::channel(false);
         let gauges = SharedGauges::default();
         let scheduler = Scheduler::new(Arc::clone(&profile), seed);
-        if let Some(loading) = profile.faults.iter().find_map(script::Fault::while_loading)
-            && !start_up.is_zero()
-        {
-            let (after, death) = (loading.after, death.clone());
-            tokio::spawn(async move {
-                tokio::time::sleep(after).await;
-                death.send_replace(true);
-            });
-        }
+        let end = profile.faults.iter().find_map(script::Fault::while_loading);
+        let ready = match end {
+            Some(end) if loading => {
+                let (after, death) = (end.after, death.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    death.send_replace(true);
+                });
+                Stamp(u64::MAX)
+            }
+            None if loading => clock.now() + profile.start_up,
+            Some(_) | None => Stamp(0),
+        };
         tokio::spawn(drive(scheduler, inbox, clock, Arc::clone(&gauges), death));
         let inner = Inner {
             profile,
@@ -89,7 +94,7 @@ impl Api {
             orders,
             gauges,
             clock,
-            ready: clock.now() + start_up,
+            ready,
             requests: AtomicU64::new(0),
             truth,
             started: epoch(),
@@ -223,10 +228,9 @@ impl Inner {
             head(&mut answer, "text/event-stream; charset=utf-8");
             return answer;
         }
-        let (mut made, mut cached) = (0, 0);
+        let mut made = 0;
         while let Some(chunk) = chunks.recv().await {
             made += u64::from(chunk.tokens);
-            cached = chunk.cached;
             if broken.as_ref().is_some_and(|(after, _)| made >= *after) {
                 break;
             }
@@ -235,7 +239,7 @@ impl Inner {
                 if let Some(truth) = &self.truth {
                     truth.written(ordinal, made, made as u32);
                 }
-                return ok(&whole(&wanted, &names, cached));
+                return ok(&whole(&wanted, &names, chunk.cached));
             }
         }
         match broken {
@@ -284,8 +288,7 @@ fn refuse(refusal: &Refusal) -> Answer {
         let events = error_event(message, kind, *status) + "data: [DONE]\n\n";
         return text(StatusCode::OK, "text/event-stream; charset=utf-8", events);
     }
-    let body =
-        json!({"error": {"message": message, "type": kind, "param": param, "code": status}});
+    let body = json!({"error": {"message": message, "type": kind, "param": param, "code": status}});
     json_answer(StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_REQUEST), &body)
 }
 

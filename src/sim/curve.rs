@@ -23,7 +23,10 @@ impl Curve {
             return Err(format!("{y} at {x}: both must be above zero"));
         }
         if let Some(pair) = points.windows(2).find(|pair| pair[1].0 <= pair[0].0) {
-            return Err(format!("{} does not come before {}: write rising values", pair[0].0, pair[1].0));
+            return Err(format!(
+                "{} does not come before {}: write rising values",
+                pair[0].0, pair[1].0
+            ));
         }
         Ok(Curve { points })
     }
@@ -127,7 +130,10 @@ mod tests {
     fn points_that_make_no_curve_are_named() {
         let refused = |points: &[(f64, f64)]| Curve::new(points.to_vec()).unwrap_err();
         assert_eq!(refused(&[]), "needs at least one point");
-        assert_eq!(refused(&[(2.0, 1.0), (1.0, 1.0)]), "2 does not come before 1: write rising values");
+        assert_eq!(
+            refused(&[(2.0, 1.0), (1.0, 1.0)]),
+            "2 does not come before 1: write rising values"
+        );
         assert_eq!(refused(&[(2.0, 0.0)]), "0 at 2: both must be above zero");
     }
 }

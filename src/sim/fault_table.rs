@@ -89,10 +89,9 @@ impl FaultTable {
                 at_token: self.at_token.take().unwrap_or(0),
                 message: self.message.take().unwrap_or_else(|| "scripted error".to_owned()),
             },
-            FaultKind::Truncate => Fault::Truncate {
-                pick: self.pick()?,
-                at_token: self.at_token.take().unwrap_or(0),
-            },
+            FaultKind::Truncate => {
+                Fault::Truncate { pick: self.pick()?, at_token: self.at_token.take().unwrap_or(0) }
+            }
             FaultKind::Slow => Fault::Slow {
                 by: self.by.take().ok_or_else(|| missing("by"))?.0,
                 what: self.what.take().unwrap_or_default(),

@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn the_page_has_the_names_that_runners_read() {
-        let gauges = Gauges { running: 3, prefix_hits: 496, used_blocks: 2048, ..Gauges::default() };
+        let gauges =
+            Gauges { running: 3, prefix_hits: 496, used_blocks: 2048, ..Gauges::default() };
         let page = render(&Profile::default(), "a\"b", &gauges, 1);
         for line in [
             "vllm:num_requests_running{engine=\"0\",model_name=\"a\\\"b\"} 3.0",

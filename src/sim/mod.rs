@@ -77,7 +77,7 @@ pub struct Args {
 
 /// Serves until a signal or a fault ends it.
 ///
-/// Exit codes: 0 after SIGTERM or SIGINT, 20 for a profile that can't be used, 1 where it can't
+/// Exit code: 0 after SIGTERM or SIGINT, 20 for a profile that can't be used, 1 where it can't
 /// listen, and what the profile says for a crash.
 pub fn main(args: Args) -> ExitCode {
     let profile = match &args.profile {
@@ -159,7 +159,7 @@ async fn serve(args: &Args, profile: Profile, truth: Option<Truth>) -> u8 {
         &args.model,
         args.api_key.as_deref(),
         truth,
-        Duration::ZERO,
+        false,
     );
     eprintln!("INFO sim: application startup complete on http://{}:{}", args.host, args.port);
     tokio::select! {
@@ -247,8 +247,7 @@ pub fn start_in_process(
     model: &str,
     api_key: Option<&str>,
 ) -> Connect {
-    let start_up = profile.start_up;
-    let (api, dead) = Api::start(Arc::new(profile), seed, model, api_key, None, start_up);
+    let (api, dead) = Api::start(Arc::new(profile), seed, model, api_key, None, true);
     Arc::new(move || {
         let (near, far) = tokio::io::duplex(PIPE);
         if !*dead.borrow() {

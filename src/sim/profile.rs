@@ -378,13 +378,16 @@ tokens = "1K"
         insta::assert_snapshot!(with("[\"4K\", 10]", "[\"4K\", 10, 11, 12]"), @"`step.grid` row 2 has 3 values for 2 numbers in `at`: write at least one, at most 2");
         insta::assert_snapshot!(with("[\"4K\", 10]", "[\"4k\", 10]"), @r#"`step.grid` row 2 begins with "4k": write a context like "8K""#);
         insta::assert_snapshot!(with("[\"4K\", 10]", "[\"1K\", 10]"), @"`step.grid` 1024 does not come before 1024: write rising values");
-        assert!(with("max-model-len", "max-model-length").contains("unknown field `max-model-length`"));
+        assert!(
+            with("max-model-len", "max-model-length").contains("unknown field `max-model-length`")
+        );
         assert!(with("\"4K\"", "\"4k\"").contains("write \"4K\" for 4096 tokens"));
     }
 
     #[test]
     fn a_key_that_its_fault_does_not_know_is_refused() {
-        let fault = |text: &str| Profile::parse(&format!("{SMALL}\n[[fault]]\n{text}")).unwrap_err();
+        let fault =
+            |text: &str| Profile::parse(&format!("{SMALL}\n[[fault]]\n{text}")).unwrap_err();
         insta::assert_snapshot!(fault("kind = \"leak\"\ntokens = 1\nby = \"5%\""), @"fault 1: `by` has no meaning for this kind of fault: remove it");
         insta::assert_snapshot!(fault("kind = \"crash\""), @"fault 1: `at-token` is missing");
         insta::assert_snapshot!(fault("kind = \"status\"\nstatus = 200"), @"fault 1: status 200 is no error: write 429, 500 or 503");

@@ -265,8 +265,7 @@ impl<R> Scheduler<R> {
         let prefill = self.prefill.as_ref().map(|(at, _)| (*at, Event::Prefill));
         let admission = self.group.as_ref().map(|group| (self.admission(group), Event::Admission));
         let step = self.step.map(|at| (at, Event::Step));
-        let wake =
-            self.stalled.iter().filter_map(|(at, _)| *at).min().map(|at| (at, Event::Wake));
+        let wake = self.stalled.iter().filter_map(|(at, _)| *at).min().map(|at| (at, Event::Wake));
         [prefill, admission, step, wake].into_iter().flatten().min()
     }
 
@@ -341,8 +340,7 @@ impl<R> Scheduler<R> {
             let most = ((length - 1) / block) as usize;
             let known = &head.job.hashes[..most.min(head.job.hashes.len())];
             let hits = self.blocks.hits(known);
-            let Some(table) =
-                self.blocks.take(&known[..hits], length.div_ceil(block) as usize)
+            let Some(table) = self.blocks.take(&known[..hits], length.div_ceil(block) as usize)
             else {
                 break;
             };
@@ -368,8 +366,7 @@ impl<R> Scheduler<R> {
     /// A request leaves the queue with so many tokens to compute.
     fn begin(&mut self, sequence: Sequence<R>, uncached: u64, begin: Stamp) {
         if uncached > self.profile.block_size {
-            let slow =
-                slowness(&self.profile.faults, false, sequence.job.prompt as f64, 1);
+            let slow = slowness(&self.profile.faults, false, sequence.job.prompt as f64, 1);
             let ms = self.profile.prefill.at(uncached as f64) * self.noise.first_token() * slow;
             self.prefill = Some((begin + milliseconds(ms), sequence));
             return;

@@ -70,7 +70,8 @@ pub(crate) struct Pick {
 
 impl Pick {
     fn hits(&self, seed: u64, fault: usize, request: &Asked) -> bool {
-        let drawn = || (mix(mix(seed, fault as u64), request.ordinal) >> 11) as f64 / (1u64 << 53) as f64;
+        let drawn =
+            || (mix(mix(seed, fault as u64), request.ordinal) >> 11) as f64 / (1u64 << 53) as f64;
         request.output >= self.min_output
             && (self.nth.is_empty() || self.nth.contains(&request.ordinal))
             && self.every.is_none_or(|every| request.ordinal.is_multiple_of(every))

@@ -55,6 +55,8 @@ enum Stage {
     Tokens,
     Usage,
     Done,
+    /// What was written goes out before the connection is cut.
+    Cut,
     End,
 }
 
@@ -203,8 +205,10 @@ impl Body for Stream {
                     && this.made >= *after
                 {
                     let Some(message) = message else {
-                        this.stage = Stage::End;
-                        return Poll::Ready(Some(Err(Cut)));
+                        this.stage = Stage::Cut;
+                        // Waiting once makes hyper flush.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
                     };
                     this.stage = Stage::Done;
                     let event = error_event(message, "InternalServerError", 500);
@@ -217,8 +221,7 @@ impl Body for Stream {
                 };
                 if chunk.finish.is_some() {
                     this.guard.ended = true;
-                    this.stage =
-                        if this.wanted.include_usage { Stage::Usage } else { Stage::Done };
+                    this.stage = if this.wanted.include_usage { Stage::Usage } else { Stage::Done };
                 }
                 let bytes = this.chunk(chunk);
                 if let Some(truth) = &this.truth {
@@ -233,6 +236,10 @@ impl Body for Stream {
             Stage::Done => {
                 this.stage = Stage::End;
                 Bytes::from_static(b"data: [DONE]\n\n")
+            }
+            Stage::Cut => {
+                this.stage = Stage::End;
+                return Poll::Ready(Some(Err(Cut)));
             }
             Stage::End => return Poll::Ready(None),
         };
