@@ -2,6 +2,8 @@
 //!
 //! Plain values, made by `check` alone.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,6 +81,29 @@ pub struct Setting {
     pub vars: Vec<(String, serde_json::Value)>,
     /// `[secrets]` in order.
     pub secrets: Vec<(String, SecretSource)>,
+    /// Where `[engine]` stands.
+    pub place: Place,
+    /// Where its texts stand, for carets in template errors.
+    pub spans: Spans,
+}
+
+/// Byte spans in the source map by dotted key: `engine.url`, `engine.env.NAME`, `engine.file.0.content`,
+/// `engine.setup.0`, `engine.metrics-url.0`, `vars.NAME`, `secrets.NAME`, `request.body`, `request.headers.NAME`.
+/// Tables have one too (`engine`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spans(pub BTreeMap<String, Range<usize>>);
+
+impl Spans {
+    /// The span of a key; where it has none, that of the nearest table above it.
+    pub fn of(&self, key: &str) -> Option<Range<usize>> {
+        let mut key = key;
+        loop {
+            if let Some(span) = self.0.get(key) {
+                return Some(span.clone());
+            }
+            key = &key[..key.rfind('.')?];
+        }
+    }
 }
 
 /// `[model]`.
@@ -175,7 +200,7 @@ pub struct CommandText {
     /// Where it stands.
     pub place: Place,
     /// Byte span in the source map, for carets in template errors.
-    pub span: std::ops::Range<usize>,
+    pub span: Range<usize>,
 }
 
 /// The two spellings of a command.
@@ -213,8 +238,12 @@ pub struct Test {
     pub place: Place,
     /// What it measures, with its settings.
     pub kind: TestSetting,
+    /// Byte span in the source map, for carets.
+    pub span: Range<usize>,
     /// Its request settings.
     pub request: Request,
+    /// Where the texts of its request stand (`request.body`, `request.headers.NAME`).
+    pub spans: Spans,
     /// Its axes in the order of a cell's id, suite axes included.
     pub axes: Vec<Axis>,
     /// `exclude`.
@@ -328,6 +357,8 @@ pub struct Axis {
     pub values: Vec<AxisValue>,
     /// Where it stands.
     pub place: Place,
+    /// Byte span in the source map, for carets.
+    pub span: Range<usize>,
 }
 
 /// One value of an axis.
@@ -388,6 +419,8 @@ pub struct Selector {
     pub text: String,
     /// Where it stands, when in a file.
     pub place: Option<Place>,
+    /// Byte span in the source map, when in a file.
+    pub span: Option<Range<usize>>,
 }
 
 /// What a predicate looks at.
@@ -419,6 +452,8 @@ pub struct Expectation {
     pub name: Option<String>,
     /// Where it stands.
     pub place: Place,
+    /// Byte span in the source map, for carets.
+    pub span: Range<usize>,
     /// Indices of the tests it holds for.
     pub tests: Vec<usize>,
     /// The metric.
@@ -444,6 +479,8 @@ pub enum Limits {
         value: f64,
         /// Where it stands.
         place: Place,
+        /// Byte span in the source map, for carets.
+        span: Range<usize>,
     },
     /// Numbers by one or two axes.
     Grid(Grid),
@@ -471,6 +508,8 @@ pub struct GridEntry {
     pub limit: GridLimit,
     /// Where it stands.
     pub place: Place,
+    /// Byte span in the source map, for carets.
+    pub span: Range<usize>,
 }
 
 /// What a grid asks of a cell.
@@ -499,6 +538,8 @@ pub struct Quarantine {
     pub max_loss: Option<f64>,
     /// Where it stands.
     pub place: Place,
+    /// Byte span in the source map, for carets.
+    pub span: Range<usize>,
 }
 
 /// `[policy]`.

@@ -1,0 +1,95 @@
+//! What holds where a suite says nothing.
+//!
+//! The numbers, and the same as a table of texts for `list --explain`, the guide and `init`; a test
+//! holds the two together.
+
+use std::time::Duration;
+
+/// Prompt length in tokens.
+pub const CONTEXT: u64 = 1024;
+/// Streams.
+pub const CONCURRENCY: u64 = 1;
+/// Longest output of a decode request in tokens.
+pub const MAX_OUTPUT: u64 = 256;
+/// Shortest decode window.
+pub const DURATION: Duration = Duration::from_secs(30);
+/// Tokens of each stream in a decode window.
+pub const MIN_TOKENS: u32 = 100;
+/// Requests of a prefill cell.
+pub const SAMPLES: u32 = 3;
+/// One-token requests of a decode cell whose TTFT is taken.
+pub const TTFT_SAMPLES: u32 = 6;
+/// Fewest waves that these are sent in.
+pub const TTFT_WAVES: u64 = 3;
+/// Longest time from start to ready.
+pub const READY: Duration = Duration::from_secs(600);
+/// Longest time of `setup`.
+pub const SETUP: Duration = Duration::from_secs(3600);
+/// Time between TERM and KILL.
+pub const GRACE: Duration = Duration::from_secs(30);
+/// Longest time of a serve request.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
+/// Longest silence of a stream.
+pub const IDLE: Duration = Duration::from_secs(60);
+/// How far the server's count of prompt tokens may be off, as a fraction.
+pub const PROMPT_TOLERANCE: f64 = 0.005;
+/// Where an engine answers.
+pub const HOST: &str = "127.0.0.1";
+/// One-sided level of every judgement.
+pub const ALPHA: f64 = 0.05;
+/// Client lag beyond which a measurement is invalid.
+pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
+/// Restarts of a dead engine.
+pub const RESTARTS: u32 = 1;
+
+/// Key and default as a suite would write it; what stands in round brackets is no value.
+pub const TABLE: [(&str, &str); 38] = [
+    ("suite.tags", "[]"),
+    ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
+    ("hardware.on-mismatch", "\"error\""),
+    ("model.name", "(what /v1/models says)"),
+    ("engine.version", "(any, recorded only)"),
+    ("engine.gpus", "hardware.count"),
+    ("engine.host", "\"127.0.0.1\""),
+    ("engine.port", "(a free one)"),
+    ("engine.setup-timeout", "\"1h\""),
+    ("engine.ready.timeout", "\"10m\""),
+    ("engine.ready.models", "true"),
+    ("engine.ready.completion", "true"),
+    ("engine.stop.grace", "\"30s\""),
+    ("engine.metrics-url", "(by kind)"),
+    ("engine.shell", "false"),
+    ("engine.profile", "(the built-in one)"),
+    ("engine.clock", "\"real\""),
+    ("request.api", "\"completions\""),
+    ("request.timeout", "\"300s\""),
+    ("request.idle-timeout", "\"60s\""),
+    ("request.prompt-tolerance", "\"0.5%\""),
+    ("test.name", "(the kind)"),
+    ("test.matrix.context", "[\"1K\"]"),
+    ("test.matrix.concurrency", "[1]"),
+    ("test.duration", "\"30s\""),
+    ("test.min-tokens", "100"),
+    ("test.max-output", "256"),
+    ("test.prefix", "\"unique\""),
+    ("test.capacity", "\"reserve\""),
+    ("test.ttft-samples", "6, in at least 3 waves"),
+    ("test.samples", "3"),
+    ("expect.slack", "\"0%\""),
+    ("expect.severity", "\"fail\""),
+    ("policy.alpha", "0.05"),
+    ("policy.inconclusive", "\"warn\""),
+    ("policy.unjudged", "\"warn\""),
+    ("policy.max-client-lag", "\"5ms\""),
+    ("policy.restarts", "1"),
+];
+
+/// The default of a key, tests and expectations by any name.
+pub fn of(key: &str) -> Option<&'static str> {
+    let mut parts: Vec<&str> = key.split('.').collect();
+    if parts.len() > 2 && matches!(parts[0], "test" | "expect") {
+        parts.remove(1);
+    }
+    let key = parts.join(".");
+    TABLE.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+}

@@ -1,0 +1,354 @@
+//! A suite file as typed: every key with its span, nothing resolved.
+//!
+//! Plain serde, and the JSON Schema comes from these types: their documentation is what editors
+//! show. It decides what shape a key has; `check` decides what it means and which keys must be there.
+
+mod value;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::engine::Kind;
+use crate::hardware::need::OnMismatch;
+use crate::judge::Severity;
+use crate::load::Api;
+use crate::measure::TestKind;
+
+pub use super::model::{Capacity, InconclusivePolicy, SimClock, UnjudgedPolicy};
+pub use value::{
+    At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridTable,
+    GroupsTable, LimitValue, OneOrMany, PercentText, PrefixValue, PrefixWord, Scalar, Selection,
+    SizeText, TokenCount, ToleranceText, VersionText, Whole,
+};
+
+/// A tokgate suite: what is measured on which hardware and engine, and what is expected of it.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "tokgate suite", extend("required" = ["version"]))]
+pub struct File {
+    /// Version of the format: 1.
+    #[schemars(extend("const" = 1, "x-expects" = "1, the version of this format"))]
+    pub version: Option<At<i64>>,
+    /// A suite file that this one builds on, relative to this file. Tables merge by key, `[[test]]`
+    /// and named `[[expect]]` by name; unnamed `[[expect]]` are added; other arrays replace; another
+    /// `engine.kind` replaces `[engine]` wholly.
+    pub extends: Option<At<String>>,
+    /// Name and tags.
+    pub suite: Option<At<SuiteTable>>,
+    /// What the machine must have, checked before anything is launched.
+    pub hardware: Option<At<HardwareTable>>,
+    /// What is served.
+    pub model: Option<At<ModelTable>>,
+    /// What serves it, and how it is started.
+    pub engine: Option<At<EngineTable>>,
+    /// Defaults of the requests of all tests.
+    pub request: Option<At<RequestTable>>,
+    /// Values for templates, as `vars.NAME`.
+    pub vars: Entries<At<Value>>,
+    /// Secrets for templates, as `secret.NAME`; redacted in everything that is written.
+    pub secrets: Entries<At<SecretTable>>,
+    /// Axes of every test.
+    pub matrix: Entries<At<AxisValues>>,
+    /// What is measured.
+    pub test: Vec<At<TestTable>>,
+    /// What is expected of the figures.
+    pub expect: Vec<At<ExpectTable>>,
+    /// Named overrides of single values of engine, model and vars; each variant is an engine of its own.
+    pub variant: Entries<At<VariantTable>>,
+    /// Cells that are known to fail.
+    pub quarantine: Vec<At<QuarantineTable>>,
+    /// How verdicts are made.
+    pub policy: Option<At<PolicyTable>>,
+    /// Named overrides of work and policy, chosen by `--profile`; never a bound.
+    pub profile: Entries<At<ProfileTable>>,
+}
+
+/// Name and tags.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SuiteTable {
+    /// Its name, in reports and directories: letters, digits, `_` and `-`.
+    pub name: Option<At<String>>,
+    /// Words to find it by.
+    pub tags: Vec<At<String>>,
+}
+
+/// What the machine must have.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HardwareTable {
+    /// `here`: this machine is checked (default with a command); `elsewhere`: only declared (default with a url).
+    #[serde(rename = "where")]
+    pub location: Option<At<Location>>,
+    /// Case-insensitive part of the product name of every GPU that the engine sees.
+    pub gpu: Option<At<String>>,
+    /// How many GPUs: `8` for exactly, `">=4"` for at least.
+    #[schemars(extend("x-expects" = "a whole number like 8, or a text like \">=4\""))]
+    pub count: Option<At<Scalar>>,
+    /// Memory per GPU: `"141GB"` within 5 % of either reading of GB, `">=140GiB"` for a floor.
+    #[schemars(extend("x-expects" = "a size like \"141GB\" or \">=140GiB\""))]
+    pub vram: Option<At<SizeText>>,
+    /// A requirement on the driver's version, like `">=570"`.
+    pub driver: Option<At<VersionText>>,
+    /// The operating system: `linux`, `macos`, `windows`.
+    pub os: Option<At<String>>,
+    /// What a mismatch leads to.
+    pub on_mismatch: Option<At<OnMismatch>>,
+}
+
+/// Where the hardware is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Location {
+    /// This machine, checked.
+    Here,
+    /// Another one, declared only.
+    Elsewhere,
+}
+
+/// What is served.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ModelTable {
+    /// Its name in requests; default: what `/v1/models` says.
+    pub name: Option<At<String>>,
+    /// Revision.
+    pub revision: Option<At<String>>,
+    /// Quantization.
+    pub quantization: Option<At<String>>,
+}
+
+/// What serves the model.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EngineTable {
+    /// Which engine: what it can be asked, and how.
+    pub kind: Option<At<Kind>>,
+    /// A requirement on its version, like `"0.29.0"` or `">=0.28, <0.30"`, checked against what it says.
+    pub version: Option<At<VersionText>>,
+    /// Divisor of the `*-per-gpu` metrics; default: `hardware.count`.
+    pub gpus: Option<At<Whole>>,
+    /// What starts it, a template: one text split as a shell splits words, or a list with one argument each.
+    pub command: Option<At<CommandValue>>,
+    /// Where it already runs, a template; instead of a command.
+    pub url: Option<At<String>>,
+    /// Where it answers, a template; default `127.0.0.1`.
+    pub host: Option<At<String>>,
+    /// A fixed port; default: a free one.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<At<u16>>,
+    /// Environment variables, templates.
+    pub env: Entries<At<String>>,
+    /// Commands to run once, before the first launch.
+    pub setup: Vec<At<CommandValue>>,
+    /// Longest time for them together; default `"1h"`.
+    pub setup_timeout: Option<At<DurationText>>,
+    /// What must hold before load is sent.
+    pub ready: Option<At<ReadyTable>>,
+    /// How it is ended.
+    pub stop: Option<At<StopTable>>,
+    /// Where its metrics are read, templates; default by kind; several are summed.
+    pub metrics_url: Option<At<OneOrMany>>,
+    /// Texts that its log must hold once it is ready.
+    pub log_must_contain: Vec<At<String>>,
+    /// Whether commands run under `/bin/sh -c`; default false.
+    pub shell: Option<At<bool>>,
+    /// `kind = "sim"` only: the profile to simulate, relative to this file; default: the built-in one.
+    pub profile: Option<At<String>>,
+    /// `kind = "sim"` only: `real`, a child process over TCP, or `virtual`, in process and as fast as the machine can.
+    pub clock: Option<At<SimClock>>,
+    /// Files that it wants, written below `{{ launch.dir }}`.
+    pub file: Vec<At<EngineFile>>,
+}
+
+/// What must hold before load is sent.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ReadyTable {
+    /// Longest time from start to ready; default `"10m"`.
+    pub timeout: Option<At<DurationText>>,
+    /// Whether `/v1/models` must list the model; default true.
+    pub models: Option<At<bool>>,
+    /// Whether a canary completion must yield a token; default true.
+    pub completion: Option<At<bool>>,
+}
+
+/// How the engine is ended.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StopTable {
+    /// Time between TERM and KILL; default `"30s"`.
+    pub grace: Option<At<DurationText>>,
+    /// What to run besides, for what the process tree does not hold.
+    pub command: Option<At<CommandValue>>,
+}
+
+/// A file that the engine wants.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(extend("required" = ["path", "content"]))]
+pub struct EngineFile {
+    /// Its path below `{{ launch.dir }}`.
+    pub path: Option<At<String>>,
+    /// Its content, a template.
+    pub content: Option<At<String>>,
+}
+
+/// How requests are made.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RequestTable {
+    /// Which endpoint; default `completions`.
+    pub api: Option<At<Api>>,
+    /// Further fields of the body; texts in it are templates.
+    pub body: Option<At<Map<String, Value>>>,
+    /// Further headers, templates.
+    pub headers: Entries<At<String>>,
+    /// Longest time of a serve request; default `"300s"`.
+    pub timeout: Option<At<DurationText>>,
+    /// Longest silence of a stream; default `"60s"`.
+    pub idle_timeout: Option<At<DurationText>>,
+    /// How far the server's count of prompt tokens may be off; default `"0.5%"`, and at least one token.
+    pub prompt_tolerance: Option<At<ToleranceText>>,
+}
+
+/// Where a secret comes from.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SecretTable {
+    /// `true`: made anew for each run.
+    pub generate: Option<At<bool>>,
+    /// An environment variable.
+    pub env: Option<At<String>>,
+}
+
+/// One kind of measurement over a matrix.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TestTable {
+    /// Its name; default: the kind.
+    pub name: Option<At<String>>,
+    /// What it measures.
+    pub kind: Option<At<TestKind>>,
+    /// How its requests are made, over `[request]`.
+    pub request: Option<At<RequestTable>>,
+    /// decode: shortest window; default `"30s"`.
+    pub duration: Option<At<DurationText>>,
+    /// decode: the window stays open until each stream has had as many tokens; default 100.
+    pub min_tokens: Option<At<Whole>>,
+    /// decode: longest output of a request in tokens; default 256.
+    pub max_output: Option<At<TokenCount>>,
+    /// decode: how prompts share their beginnings; default `unique`.
+    pub prefix: Option<At<PrefixValue>>,
+    /// decode: how KV capacity is reckoned; default `reserve`.
+    pub capacity: Option<At<Capacity>>,
+    /// decode: one-token requests whose TTFT is taken, in at least 3 waves; default 6.
+    pub ttft_samples: Option<At<Whole>>,
+    /// prefill: requests of a cell; default 3.
+    pub samples: Option<At<Whole>>,
+    /// Its axes, besides those of `[matrix]`.
+    pub matrix: Entries<At<AxisValues>>,
+    /// Cells that are left out.
+    pub exclude: Vec<At<Entries<At<Selection>>>>,
+}
+
+/// What is expected of one metric.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ExpectTable {
+    /// A name, by which a suite that extends this one overrides it.
+    pub name: Option<At<String>>,
+    /// The tests that it holds for: a name or a list; default all that produce the metric.
+    pub test: Option<At<OneOrMany>>,
+    /// The cells that it holds for; default all.
+    #[serde(rename = "where")]
+    pub filter: Option<At<Entries<At<Selection>>>>,
+    /// Cells that it does not hold for.
+    pub except: Option<At<Entries<At<Selection>>>>,
+    /// The metric; latencies take a suffix, like `ttft.p50`.
+    pub metric: Option<At<String>>,
+    /// At least so much: a number in the metric's unit, a quantity with a unit, or a grid.
+    pub min: Option<At<LimitValue>>,
+    /// At most so much: a number in the metric's unit, a quantity with a unit, or a grid.
+    pub max: Option<At<LimitValue>>,
+    /// How far the figure may fall short of the number, like `"5%"`; default none.
+    pub slack: Option<At<PercentText>>,
+    /// What a broken bound leads to; default `fail`.
+    pub severity: Option<At<Severity>>,
+}
+
+/// What a variant changes.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VariantTable {
+    /// Values of `[engine]`.
+    pub engine: Option<At<EngineTable>>,
+    /// Values of `[model]`.
+    pub model: Option<At<ModelTable>>,
+    /// Values of `[vars]`.
+    pub vars: Entries<At<Value>>,
+}
+
+/// Cells that are known to fail.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(extend("required" = ["where", "reason", "expires"]))]
+pub struct QuarantineTable {
+    /// Which cells.
+    #[serde(rename = "where")]
+    pub filter: Option<At<Entries<At<Selection>>>>,
+    /// Why.
+    pub reason: Option<At<String>>,
+    /// Where it is followed up.
+    pub issue: Option<At<String>>,
+    /// The last day on which it holds, a date without quotes.
+    pub expires: Option<At<DateText>>,
+    /// Greatest loss that it covers, like `"10%"`; default any.
+    pub max_loss: Option<At<PercentText>>,
+}
+
+/// How verdicts are made.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PolicyTable {
+    /// One-sided level of every judgement; default 0.05.
+    #[schemars(extend("x-expects" = "a number between 0 and 0.5"))]
+    pub alpha: Option<At<f64>>,
+    /// What an inconclusive cell leads to; default `warn`.
+    pub inconclusive: Option<At<InconclusivePolicy>>,
+    /// What a cell that nothing is expected of leads to; default `warn`.
+    pub unjudged: Option<At<UnjudgedPolicy>>,
+    /// Share of failed requests that is tolerated; default `"0%"`.
+    pub max_error_rate: Option<At<PercentText>>,
+    /// Client lag beyond which a measurement is invalid; default `"5ms"`.
+    pub max_client_lag: Option<At<DurationText>>,
+    /// Restarts of a dead engine; default 1.
+    pub restarts: Option<At<u32>>,
+    /// Longest time of the whole run; default none.
+    pub time_limit: Option<At<DurationText>>,
+}
+
+/// What a profile changes: work and policy, never a bound.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ProfileTable {
+    /// Cells to run, each text as for `-E`; several are alternatives.
+    pub select: Vec<At<String>>,
+    /// Values of tests, by test name.
+    pub test: Entries<At<TestTable>>,
+    /// Axes of every test.
+    pub matrix: Entries<At<AxisValues>>,
+    /// Values of `[request]`.
+    pub request: Option<At<RequestTable>>,
+    /// Values of `[policy]`.
+    pub policy: Option<At<PolicyTable>>,
+    /// Values of `[engine]`.
+    pub engine: Option<At<EngineTable>>,
+    /// Values of `[model]`.
+    pub model: Option<At<ModelTable>>,
+    /// Values of `[vars]`.
+    pub vars: Entries<At<Value>>,
+    /// Values of `[hardware]`.
+    pub hardware: Option<At<HardwareTable>>,
+}

@@ -1,0 +1,519 @@
+//! The JSON Schema of a suite, in two flavours, and the shape check by it.
+//!
+//! Both flavours come from the types of [`file`](super::file). `suite` is draft 2020-12; `editor` is
+//! draft 7 without any `$ref`, since Taplo reads drafts 4 to 7 and ignores what stands beside one.
+//! The shape check maps each instance path to its span and says in our own words what belongs
+//! there. Which keys must be there is not its business: a file may be a fragment.
+
+use std::sync::OnceLock;
+
+use jsonschema::error::{ValidationError, ValidationErrorKind};
+use jsonschema::paths::{Location, LocationSegment};
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::file::File;
+use super::name;
+use super::problem::Problem;
+use super::source::SourceMap;
+use super::tree::{self, Path, Step, Tree};
+
+/// The generated files below `schemas/`, by name.
+pub fn files() -> [(&'static str, String); 2] {
+    let print = |mut schema: Value| {
+        strip(&mut schema);
+        let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+        text.push('\n');
+        text
+    };
+    [
+        ("suite.schema.json", print(generate(SchemaSettings::draft2020_12()))),
+        (
+            "suite.editor.schema.json",
+            print(generate(SchemaSettings::draft07().with(|settings| {
+                settings.inline_subschemas = true;
+            }))),
+        ),
+    ]
+}
+
+fn generate(settings: SchemaSettings) -> Value {
+    let schema = settings.into_generator().into_root_schema_for::<File>();
+    let mut schema = schema.to_value();
+    tidy(&mut schema);
+    schema
+}
+
+/// Takes out what TOML has no word for (null), says enumerations in one way, drops empty defaults.
+fn tidy(node: &mut Value) {
+    match node {
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Object(object) => {
+            object.remove("default");
+            object
+                .remove("format")
+                .filter(|format| format == "date")
+                .map(|format| object.insert("format".to_owned(), format));
+            if let Some(Value::Array(types)) = object.get_mut("type") {
+                types.retain(|kind| kind != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    object.insert("type".to_owned(), only);
+                }
+            }
+            if let Some(Value::Array(options)) = object.get_mut("enum") {
+                options.retain(|option| !option.is_null());
+            }
+            for keyword in ["anyOf", "oneOf"] {
+                flatten(object, keyword);
+            }
+            object.values_mut().for_each(tidy);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn flatten(object: &mut Map<String, Value>, keyword: &str) {
+    let Some(Value::Array(branches)) = object.get_mut(keyword) else { return };
+    branches.retain(|branch| branch != &json!({ "type": "null" }));
+    let options: Option<Vec<Value>> = branches
+        .iter()
+        .map(|branch| match (branch.get("const"), branch.get("enum")) {
+            (Some(value), _) => Some(vec![value.clone()]),
+            (None, Some(Value::Array(values))) => Some(values.clone()),
+            (None, _) => None,
+        })
+        .collect::<Option<Vec<_>>>()
+        .map(|lists| lists.concat());
+    if let Some(options) = options.filter(|options| !options.is_empty()) {
+        // What each option means is kept where editors look for it.
+        let docs: Vec<Value> = branches
+            .iter()
+            .map(|branch| branch.get("description").cloned().unwrap_or(Value::Null))
+            .collect();
+        object.remove(keyword);
+        object.insert("type".to_owned(), json!("string"));
+        if docs.len() == options.len() && docs.iter().any(|doc| !doc.is_null()) {
+            object.insert("x-taplo".to_owned(), json!({ "docs": { "enumValues": docs } }));
+        }
+        object.insert("enum".to_owned(), Value::Array(options));
+    } else if let [only] = branches.as_slice()
+        && let Value::Object(only) = only.clone()
+    {
+        object.remove(keyword);
+        for (key, value) in only {
+            object.entry(key).or_insert(value);
+        }
+        // The branch may itself have been a list of options.
+        for keyword in ["anyOf", "oneOf"] {
+            flatten(object, keyword);
+        }
+    }
+}
+
+/// Takes out what only the shape check reads.
+fn strip(node: &mut Value) {
+    match node {
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Object(object) => {
+            object.remove("x-expects");
+            object.values_mut().for_each(strip);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The schema that the shape check uses: no references, no required keys.
+struct Shape {
+    root: Value,
+    validator: Option<jsonschema::Validator>,
+}
+
+fn shape() -> &'static Shape {
+    static SHAPE: OnceLock<Shape> = OnceLock::new();
+    SHAPE.get_or_init(|| {
+        let mut root = generate(SchemaSettings::draft2020_12().with(|settings| {
+            settings.inline_subschemas = true;
+        }));
+        drop_required(&mut root);
+        // A schema that our own types make compiles; a test holds it.
+        let validator = jsonschema::options().build(&root).ok();
+        Shape { root, validator }
+    })
+}
+
+fn drop_required(node: &mut Value) {
+    match node {
+        Value::Array(items) => items.iter_mut().for_each(drop_required),
+        Value::Object(object) => {
+            object.remove("required");
+            object.values_mut().for_each(drop_required);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What the shape check found in one tree.
+#[derive(Debug, Default)]
+pub struct ShapeFindings {
+    /// The problems.
+    pub problems: Vec<Problem>,
+    /// Names of keys that were taken away, and of those that an unknown key was probably meant to
+    /// be: that they are missing is no news.
+    pub lost: Vec<String>,
+}
+
+/// Checks the shape of a tree and takes what is wrong away from it. `above` is the path of the tree
+/// in a suite: empty for a file.
+pub fn check(tree: &mut Tree<'_>, above: &Path, source: &SourceMap) -> ShapeFindings {
+    let mut findings = ShapeFindings::default();
+    tree::sort_out(tree, &mut findings.problems);
+    let mut instance = tree::to_json(tree);
+    for step in above.0.iter().rev() {
+        if let Step::Key(key) = step {
+            instance = json!({ key: instance });
+        }
+    }
+    let Some(validator) = &shape().validator else { return findings };
+    let mut wrong = Vec::new();
+    for error in validator.iter_errors(&instance) {
+        explain(&error, tree, above, source, &mut findings, &mut wrong);
+    }
+    for path in wrong {
+        findings.lost.extend(tree::remove(tree, &path));
+    }
+    findings
+}
+
+fn path_of(location: &Location, above: &Path) -> Path {
+    let steps = location.iter().map(|segment| match segment {
+        LocationSegment::Property(key) => Step::Key(key.to_string()),
+        LocationSegment::Index(at) => Step::Index(at),
+    });
+    Path(steps.skip(above.0.len()).collect())
+}
+
+/// The schema node that a keyword stands in, or one of its parents that says what belongs there.
+fn node_of(location: &Location) -> &'static Value {
+    let pointer = location.as_str();
+    let parent = pointer.rfind('/').map_or("", |at| &pointer[..at]);
+    shape().root.pointer(parent).unwrap_or(&Value::Null)
+}
+
+fn explain(
+    error: &ValidationError<'_>,
+    tree: &Tree<'_>,
+    above: &Path,
+    source: &SourceMap,
+    findings: &mut ShapeFindings,
+    wrong: &mut Vec<Path>,
+) {
+    let path = path_of(error.instance_path(), above);
+    let node = node_of(error.schema_path());
+    if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
+        for key in unexpected {
+            let full = path.key(key);
+            let (problem, meant) = unknown_key(key, &path, above, node);
+            let span = tree::locate(tree, &full).map(|(key, _)| key);
+            findings.problems.push(Problem { span, ..problem });
+            findings.lost.extend(meant.map(str::to_owned));
+            wrong.push(full);
+        }
+        return;
+    }
+    if let ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } =
+        error.kind()
+    {
+        // A branch that takes this type of value at all says what is wrong inside of it.
+        let fitting = context.iter().find(|branch| {
+            !branch.iter().any(|inner| {
+                inner.instance_path() == error.instance_path()
+                    && matches!(
+                        inner.kind(),
+                        ValidationErrorKind::Type { .. } | ValidationErrorKind::Enum { .. }
+                    )
+            })
+        });
+        if let Some(branch) = fitting.filter(|branch| !branch.is_empty()) {
+            for inner in branch {
+                explain(inner, tree, above, source, findings, wrong);
+            }
+            return;
+        }
+    }
+    let located = tree::locate(tree, &path);
+    let span = located.as_ref().map(|(_, node)| node.span());
+    let written = span.as_ref().map_or("", |span| source.text(span));
+    let problem = wrong_value(error, node, &path, written);
+    findings.problems.push(Problem { span, ..problem });
+    wrong.push(path);
+}
+
+fn unknown_key<'n>(
+    key: &str,
+    path: &Path,
+    above: &Path,
+    node: &'n Value,
+) -> (Problem, Option<&'n str>) {
+    let known: Vec<&str> = node
+        .get("properties")
+        .and_then(Value::as_object)
+        .map(|keys| keys.keys().map(String::as_str).collect())
+        .unwrap_or_default();
+    let whole = Path([above.0.as_slice(), path.0.as_slice()].concat());
+    // A `--set` is checked as if it stood in a profile; nobody wrote that profile's name.
+    let shown = if above.0.is_empty() { &whole } else { path };
+    let problem = Problem::new("unknown-key", format!("unknown key `{key}` in {shown}"));
+    let inside = |table: &str| matches!(whole.0.as_slice(), [Step::Key(first), Step::Key(_)] if first == table);
+    if inside("profile") && matches!(key, "expect" | "quarantine" | "min" | "max") {
+        let help = "a profile changes work and policy, never a bound; choose cells with `select`";
+        return (problem.help(help), None);
+    }
+    if inside("variant") {
+        let help =
+            "a variant replaces single values below engine, model and vars, like `engine.version`";
+        return (problem.help(help), None);
+    }
+    if let Some(near) = name::nearest(key, known.iter().copied()) {
+        return (problem.help(format!("did you mean `{near}`?")), Some(near));
+    }
+    let help = match home(key, &whole) {
+        Some(table) => format!("`{key}` belongs to {table}"),
+        None => name::list(&known, "keys here are"),
+    };
+    (problem.help(help), None)
+}
+
+/// The table of the suite that has a key of this very name.
+fn home(key: &str, path: &Path) -> Option<String> {
+    let root = shape().root.get("properties")?.as_object()?;
+    if root.contains_key(key) {
+        return (!path.0.is_empty()).then(|| "the top of the suite".to_owned());
+    }
+    root.iter().find_map(|(table, node)| {
+        let (node, name) = match node.get("items") {
+            Some(items) => (items, format!("[[{table}]]")),
+            None => (node, format!("[{table}]")),
+        };
+        node.get("properties")?.get(key).map(|_| name)
+    })
+}
+
+/// The words for a value of the wrong type, or outside of what is allowed.
+fn wrong_value(error: &ValidationError<'_>, node: &Value, path: &Path, written: &str) -> Problem {
+    let key = path.last_key().unwrap_or("the suite");
+    let value = error.instance();
+    let subject = match path.0.last() {
+        Some(Step::Index(at)) => format!("entry {} of `{key}`", at + 1),
+        Some(Step::Key(_)) | None => format!("`{key}`"),
+    };
+    let expects = expectation(node);
+    if let Some(Value::Array(options)) = node.get("enum")
+        && let Value::String(found) = value.as_ref()
+    {
+        let options: Vec<&str> = options.iter().filter_map(Value::as_str).collect();
+        return Problem::new("unknown-value", format!("`{found}` is not a value of {subject}"))
+            .help(match name::nearest(found, options.iter().copied()) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("write {}", alternatives(&options)),
+            });
+    }
+    match error.kind() {
+        ValidationErrorKind::Minimum { limit } => {
+            Problem::new("number-range", format!("{subject} must be at least {limit}"))
+                .help(format!("write {expects}"))
+        }
+        ValidationErrorKind::Maximum { limit } => {
+            Problem::new("number-range", format!("{subject} must be at most {limit}"))
+                .help(format!("write {expects}"))
+        }
+        ValidationErrorKind::Constant { .. } => {
+            Problem::new("unknown-value", format!("{subject} must be {expects}"))
+        }
+        _ => {
+            let found = match value.as_ref() {
+                Value::Null => "nothing",
+                Value::Bool(_) => "true or false",
+                Value::Number(_) => "a number",
+                Value::String(_) => "a text",
+                Value::Array(_) => "a list",
+                Value::Object(_) => "a table",
+            };
+            Problem::new("wrong-type", format!("{subject} must be {expects}, not {found}"))
+                .maybe_help(rewrite(value, node, path, key, written))
+        }
+    }
+}
+
+fn alternatives(options: &[&str]) -> String {
+    match options {
+        [] => String::new(),
+        [only] => format!("\"{only}\""),
+        [first @ .., last] => {
+            let first: Vec<_> = first.iter().map(|option| format!("\"{option}\"")).collect();
+            format!("{} or \"{last}\"", first.join(", "))
+        }
+    }
+}
+
+/// What belongs at a node, in words.
+fn expectation(node: &Value) -> String {
+    if let Some(words) = node.get("x-expects").and_then(Value::as_str) {
+        return words.to_owned();
+    }
+    if let Some(Value::Array(options)) = node.get("enum") {
+        let options: Vec<&str> = options.iter().filter_map(Value::as_str).collect();
+        return alternatives(&options);
+    }
+    let words = match node.get("type").and_then(Value::as_str) {
+        Some("string") => "a text in quotes",
+        Some("integer") => "a whole number",
+        Some("number") => "a number",
+        Some("boolean") => "true or false",
+        Some("array") => "a list",
+        Some("object") => "a table",
+        Some(_) | None => "of another kind",
+    };
+    words.to_owned()
+}
+
+/// How the value at hand would be written rightly, where that is plain.
+fn rewrite(value: &Value, node: &Value, path: &Path, key: &str, written: &str) -> Option<String> {
+    let wants = |kind: &str| match node.get("type") {
+        Some(Value::String(one)) => one == kind,
+        Some(Value::Array(some)) => some.iter().any(|one| one == kind),
+        Some(_) | None => false,
+    };
+    let expects = node.get("x-expects").and_then(Value::as_str).unwrap_or("");
+    let short = !written.contains('\n') && written.len() < 60;
+    match value {
+        Value::Number(n) if wants("string") && expects.starts_with("a duration") => {
+            Some(format!("write \"{n}s\" for seconds or \"{n}ms\" for milliseconds"))
+        }
+        Value::Number(n) if wants("string") && expects.starts_with("a percentage") => {
+            let percent = n.as_f64().map(|n| if n < 1.0 { n * 100.0 } else { n })?;
+            Some(format!("write \"{percent}%\""))
+        }
+        Value::Number(n) if wants("string") && expects.starts_with("a size") => {
+            Some(format!("write \"{n}GB\""))
+        }
+        Value::Number(_) | Value::Bool(_) if wants("string") && short => {
+            Some(format!("quote it: \"{written}\""))
+        }
+        Value::Number(n) if wants("integer") && n.is_f64() => {
+            Some("write a whole number".to_owned())
+        }
+        Value::String(text)
+            if ["integer", "number", "boolean"].iter().any(|kind| wants(kind))
+                && (text.parse::<f64>().is_ok() || matches!(text.as_str(), "true" | "false")) =>
+        {
+            Some(format!("write it without quotes: {text}"))
+        }
+        Value::Object(_) if wants("array") && path.0.len() == 1 => {
+            Some(format!("write [[{key}]] with two brackets"))
+        }
+        Value::Array(_) if wants("object") && path.0.len() == 1 => {
+            Some(format!("write [{key}] with single brackets"))
+        }
+        Value::Number(_) | Value::String(_) | Value::Bool(_) if wants("array") && short => {
+            Some(format!("write a list: [{written}]"))
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let mut source = SourceMap::default();
+        source.add("suite.toml", text, None);
+        let mut tree = tree::parse(text, 0).unwrap();
+        let findings = check(&mut tree, &Path::default(), &source);
+        findings
+            .problems
+            .iter()
+            .map(|problem| {
+                let at = problem.span.as_ref().map_or("?", |span| source.text(span));
+                let help = problem.help.as_deref().unwrap_or("-");
+                format!("{at}: {}: {}: {help}", problem.code, problem.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn our_own_schema_compiles_and_takes_a_small_suite() {
+        assert!(shape().validator.is_some());
+        assert!(!shape().root.to_string().contains("$ref"));
+        assert!(!shape().root.to_string().contains("null"));
+        assert_eq!(
+            found(
+                "version = 1\n[suite]\nname = \"a\"\n[engine]\nkind = \"sim\"\n[[test]]\nkind = \"decode\"\nmatrix.concurrency = [1, 4]\n[[expect]]\nmetric = \"output-throughput\"\nmin = 50\n"
+            ),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn messages_say_what_belongs_there() {
+        insta::assert_snapshot!(
+            [
+                "version = 2",
+                "[engine]\nkind = \"vlm\"",
+                "[engine]\nkind = \"tensorrt\"",
+                "[engine]\nversion = 0.29",
+                "[engine]\ncommand = 5",
+                "[engine]\nport = 70000",
+                "[engine]\nenv = { A = 1 }",
+                "[engine]\nready = \"10m\"",
+                "[engin]\nkind = \"sim\"",
+                "[test]\nkind = \"decode\"",
+                "[[test]]\nduration = 30",
+                "[[test]]\nmin_tokens = 30",
+                "[[test]]\nslack = \"5%\"",
+                "[[test]]\nfrequency = 1",
+                "[[test]]\nprefix = \"share\"",
+                "[[test]]\nprefix = { group = 3, length = 6 }",
+                "[[test]]\nmatrix.context = 5",
+                "[[test]]\nmatrix.concurrency = { from = 1, to = 8, time = 2 }",
+                "[[test]]\nmatrix.layout = [[1]]",
+                "[[test]]\nsamples = 0",
+                "[[test]]\nsamples = 2.5",
+                "[[test]]\nsamples = \"3\"",
+                "[[expect]]\nmin = { row = \"context\" }",
+                "[[expect]]\nmin = true",
+                "[[expect]]\nmin.grid = [[\"8K\", {}]]",
+                "[[expect]]\nslack = 0.05",
+                "[[expect]]\nmin-ratio = 0.97",
+                "[[expect]]\nwhere = \"8K\"",
+                "[profile.smoke]\nexpect = []",
+                "[variant.old]\ntest.decode.duration = \"5s\"",
+                "[compare]\npairs = 4",
+                "[[quarantine]]\nexpires = 5",
+                "log-must-contain = [\"x\"]",
+            ]
+            .iter()
+            .flat_map(|text| found(text))
+            .collect::<Vec<_>>()
+            .join("\n")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_taken_away() {
+        let text = "[engine]\nkind = \"vlm\"\nhst = \"a\"\nport = 1\n";
+        let mut source = SourceMap::default();
+        source.add("suite.toml", text, None);
+        let mut tree = tree::parse(text, 0).unwrap();
+        let mut lost = check(&mut tree, &Path::default(), &source).lost;
+        lost.sort();
+        assert_eq!(lost, ["host", "hst", "kind"]);
+        assert_eq!(tree::to_json(&tree).to_string(), r#"{"engine":{"port":1}}"#);
+    }
+}
