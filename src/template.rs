@@ -226,26 +226,6 @@ impl Object for Environment {
     }
 }
 
-/// A value that stands for one which is known only at run time: templates can print it, and
-/// nothing else.
-#[derive(Debug)]
-struct Placeholder(String);
-
-impl Object for Placeholder {
-    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
-        minijinja::value::ObjectRepr::Plain
-    }
-
-    fn render(self: &Arc<Self>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// A stand-in for a value that is known only at run time; it prints as `text`.
-pub fn placeholder(text: impl Into<String>) -> Value {
-    Value::from_object(Placeholder(text.into()))
-}
-
 /// The dotted names that a template uses, such as `axis.layout.tp`; a name without dots stands for
 /// everything below it. Names that the template sets itself and built-in functions are left out.
 ///

@@ -4,5 +4,6 @@
 //! (cannot be wrong). Every problem is found at once. It launches nothing and knows no cell.
 
 pub mod model;
+pub mod selector;
 
 pub use model::Suite;

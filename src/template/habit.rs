@@ -45,8 +45,9 @@ fn read(template: &str) -> Reading {
     while let Some(c) = template[at..].chars().next() {
         let rest = &template[at..];
         if let Some(length) = template_syntax(rest) {
-            if rest.starts_with("{{") && reader.quote() != Quote::Comment {
-                if rest[2..].trim_start().starts_with('.') {
+            let prints = rest.starts_with("{{") || raw_block(rest).is_some();
+            if prints && reader.quote() != Quote::Comment {
+                if rest.starts_with("{{") && rest[2..].trim_start().starts_with('.') {
                     reading.foreign.push(at..at + length);
                 }
                 reader.word();
@@ -115,6 +116,9 @@ fn new_word(at: usize, leads: bool) -> Word {
 
 /// The length of the `{{ }}`, `{% %}` or `{# #}` that a text begins with.
 fn template_syntax(text: &str) -> Option<usize> {
+    if let Some(length) = raw_block(text) {
+        return Some(length);
+    }
     let close = match text.get(..2)? {
         "{{" => "}}",
         "{%" => "%}",
@@ -134,6 +138,25 @@ fn template_syntax(text: &str) -> Option<usize> {
     }
     // An apostrophe outside of a string, as in docker's syntax, hides the end: take the first.
     Some(text.find(close).map_or(text.len(), |at| at + 2))
+}
+
+/// The length of the `{% raw %}…{% endraw %}` that a text begins with.
+fn raw_block(text: &str) -> Option<usize> {
+    let tag = |text: &str| text.trim_matches(['-', '+', ' ', '\n', '\t']).to_owned();
+    let inner = text.strip_prefix("{%")?;
+    if tag(&inner[..inner.find("%}")?]) != "raw" {
+        return None;
+    }
+    let mut from = 2;
+    while let Some(at) = text[from..].find("{%") {
+        let start = from + at + 2;
+        let end = start + text[start..].find("%}")?;
+        if tag(&text[start..end]) == "endraw" {
+            return Some(end + 2);
+        }
+        from = start;
+    }
+    None
 }
 
 /// What a command in one string, started without a shell, holds that only a shell would understand

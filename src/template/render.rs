@@ -77,7 +77,7 @@ fn piece(value: &Value) -> Result<Piece, TemplateError> {
             Ok(Piece::Many(texts))
         }
         ValueKind::Bool => Ok(Piece::One(value.is_true().to_string())),
-        ValueKind::Number | ValueKind::String | ValueKind::Plain => {
+        ValueKind::Number | ValueKind::String => {
             let text = value.to_string();
             if text.contains('\0') {
                 return Err(TemplateError::new("a value holds a NUL character"));
@@ -98,7 +98,7 @@ fn piece(value: &Value) -> Result<Piece, TemplateError> {
                 error.help(format!("name one of its values: {}", names.join(", ")))
             })
         }
-        ValueKind::Undefined | ValueKind::Bytes | ValueKind::Invalid => {
+        ValueKind::Undefined | ValueKind::Bytes | ValueKind::Plain | ValueKind::Invalid => {
             Err(TemplateError::new(format!("a value of kind {} has no text", value.kind())))
         }
         // The engine's list of kinds is open; what it may add has no text here.
@@ -130,7 +130,8 @@ pub(super) fn readable(error: &Error, template: &str, context: &Context) -> Temp
                 plain
             }
         }
-        ErrorKind::UndefinedError => match blamed(detail, span.clone(), template, context) {
+        // Operators and filters tell of undefined operands in the detail of another kind.
+        kind if kind == ErrorKind::UndefinedError || detail.contains("` is undefined") => match blamed(detail, span.clone(), template, context) {
             Some(name) => context.unknown(&name),
             None => TemplateError::new(if detail.is_empty() {
                 "a name has no value".to_owned()

@@ -202,6 +202,7 @@ fn what_only_looks_like_a_habit_is_left_alone() {
         "docker run --rm --name x --gpus all {{ env.IMAGE }} -t 8 -d cpu",
         "bash -c 'exec vllm serve $0 > log 2>&1'",
         "vllm serve # | a comment & more $X",
+        "docker ps --format '{% raw %}{{.Names}}{% endraw %}'",
     ] {
         assert_eq!(pasted_habits(template), [], "{template}");
     }
