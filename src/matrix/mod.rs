@@ -3,17 +3,25 @@
 //! It decides which cells there are, which share a launch, in which order they run and which limits
 //! bind each. It starts nothing and measures nothing.
 
+pub mod bound;
 pub mod cell;
 pub mod expand;
 pub mod launch;
+pub mod naming;
+pub mod scene;
 pub mod select;
+mod sighting;
+mod verify;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use expand::expand;
+pub use launch::{RenderedRequest, Runtime};
+
 use crate::judge::{Bound, Severity};
 use crate::measure::Metric;
-use crate::suite::model::{Place, Suite};
+use crate::suite::model::{Place, Selector, Suite};
 
 /// What a run will do: a pure function of suite and selection.
 #[derive(Debug, Clone)]
@@ -26,6 +34,12 @@ pub struct Plan {
     pub cells: Vec<Cell>,
     /// Hash of suite tree and selection.
     pub hash: String,
+    /// What is worth a word and stops nothing, such as a secret that is not set yet.
+    pub warnings: Vec<Trouble>,
+    /// Where the bounds and quarantines of a cell are looked up.
+    index: Arc<bound::Index>,
+    /// What templates see, one for each setting of the suite.
+    scenes: Arc<Vec<scene::Scene>>,
 }
 
 /// One engine start.
@@ -67,4 +81,54 @@ pub struct CellBound {
     pub severity: Severity,
     /// Where the number stands.
     pub place: Place,
+}
+
+/// Which cells of the suite are asked for, beside what its profile selects.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Alternatives (`-E`); empty means all.
+    pub alternatives: Vec<Selector>,
+    /// What is left out (`--skip`).
+    pub skip: Vec<Selector>,
+}
+
+/// Something wrong with the suite that shows only in its cells.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Trouble {
+    /// What kind of trouble, stable and in kebab case.
+    pub code: &'static str,
+    /// Bytes of the source map that are to blame.
+    pub span: Option<Range<usize>>,
+    /// The line to blame, where no bytes are known.
+    pub place: Option<Place>,
+    /// What is wrong, a lowercase fragment.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+    /// Whether it is only worth a word.
+    pub warning: bool,
+}
+
+impl Trouble {
+    fn new(code: &'static str, message: impl Into<String>) -> Trouble {
+        Trouble {
+            code,
+            span: None,
+            place: None,
+            message: message.into(),
+            help: None,
+            warning: false,
+        }
+    }
+
+    fn at(mut self, place: Option<Place>) -> Trouble {
+        self.place = place;
+        self
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Trouble {
+        self.help = Some(help.into());
+        self
+    }
 }
