@@ -47,6 +47,8 @@ impl Onlooker<'_> {
         let mut unwritten = None;
         let mut pace = Pace::default();
         let began = Instant::now();
+        let started = Event::RunStarted(Box::new(self.record.header.clone()));
+        self.progress.see(&started, &self.record);
         while let Ok(event) = events.recv() {
             if unwritten.is_none()
                 && let Err(error) = self.journal.append(&event)

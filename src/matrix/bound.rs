@@ -131,7 +131,7 @@ impl TestBound {
         }
         let (_, limits) = &suite.expectations[self.expectation].bounds[self.bound];
         match (limits, &self.grid) {
-            (Limits::Scalar { value, place }, _) => Some((Asked::Number(*value, place), None)),
+            (Limits::Scalar { value, place, .. }, _) => Some((Asked::Number(*value, place), None)),
             (Limits::Grid(_), None) => None,
             (Limits::Grid(grid), Some(index)) => {
                 let at = index.entry(cell)?;

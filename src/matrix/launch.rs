@@ -393,6 +393,7 @@ impl Plan {
         LaunchSpec {
             name: planned.name.clone(),
             kind: engine.kind,
+            version: engine.version.clone(),
             command: rendered.command.map(command),
             env: rendered.env,
             files: rendered.files.into_iter().map(|(path, text)| (path.into(), text)).collect(),

@@ -108,6 +108,11 @@ impl Problems {
         Problems { source, list }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// Whether one of them forbids a run.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(|problem| !problem.warning)

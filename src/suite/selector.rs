@@ -76,7 +76,7 @@ impl Selector {
         if predicates.is_empty() {
             return Err(unreadable("the selector is empty".to_owned(), HELP));
         }
-        Ok(Selector { predicates, text: line.trim().to_owned(), place: None })
+        Ok(Selector { predicates, text: line.trim().to_owned(), place: None, span: None })
     }
 
     /// Whether it matches a cell: its test, its variant and the value of each of its axes. A

@@ -83,6 +83,15 @@ impl SourceMap {
         })
     }
 
+    /// The span of a line, without the blanks around it.
+    pub fn line_span(&self, place: &Place) -> Option<Range<usize>> {
+        let file = self.files.iter().find(|file| file.name == place.file)?;
+        let start = *file.lines.get(place.line.checked_sub(1)? as usize)?;
+        let line = file.text[start..].lines().next().unwrap_or("");
+        let begin = file.start + start + (line.len() - line.trim_start().len());
+        Some(begin..begin + line.trim().len())
+    }
+
     /// The text of a span.
     pub fn text(&self, span: &Range<usize>) -> &str {
         self.file(span.start).and_then(|file| file.text.get(file.local(span))).unwrap_or("")
