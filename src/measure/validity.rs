@@ -384,6 +384,8 @@ mod tests {
         // Large, but not sure.
         assert_eq!(steady(&line(2.0, 20.0)).fault, None);
         assert_eq!(steady(&[100.0; 10]).fault, None);
+        // Ten batches leave 8 degrees of freedom: |t| must exceed 3.355.
+        assert!(steady(&[100.0; 10]).message.ends_with("critical 3.36)"));
         assert_eq!(steady(&[]).fault, None);
     }
 

@@ -241,6 +241,16 @@ mod tests {
     }
 
     #[test]
+    fn events_of_the_closing_stamp_still_count() {
+        let mut window = Window::new(2, Duration::from_millis(20), 0);
+        window.on_token(0, ms(0), 1);
+        window.on_token(1, ms(0), 1);
+        window.on_token(1, ms(20), 1);
+        assert_eq!(window.on_token(0, ms(20), 1), State::Open { since: ms(0) });
+        assert_eq!(window.on_time(ms(21)), State::Closed { from: ms(0), to: ms(20) });
+    }
+
+    #[test]
     fn an_extension_lasts_as_long_again() {
         let mut window = Window::new(1, Duration::from_millis(100), 0);
         for i in 0..12 {

@@ -349,6 +349,9 @@ fn what_fits_although_expected_over_is_told() {
     // It exempts the cell from every other bound.
     let bounds = vec![over_capacity(61), floor("output-throughput", 9999.0, 58)];
     assert_eq!(judged(bounds.clone(), &window(10.0, 1.0)).verdict, Verdict::Measured);
+    let broken = with(validity::error_rate(3, 128, 0.0), window(10.0, 1.0));
+    let told = judged(bounds.clone(), &broken).message.unwrap();
+    assert_eq!(told, "3 of 128 requests failed (2.34 %, 0 % allowed)");
     let state = unfit(UnfitClass::OverCapacity);
     assert_eq!(of_state(&cell(bounds), &state).verdict, Verdict::Skip);
 }
