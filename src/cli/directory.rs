@@ -97,11 +97,9 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
     match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(opened),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(DirectoryError::Locked { path: path.to_owned() }),
-        Err(errno) => Err(DirectoryError::Io {
-            action: "lock",
-            path: path.to_owned(),
-            source: errno.into(),
-        }),
+        Err(errno) => {
+            Err(DirectoryError::Io { action: "lock", path: path.to_owned(), source: errno.into() })
+        }
     }
 }
 

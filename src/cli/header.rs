@@ -40,10 +40,9 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         tags: suite.tags.clone(),
         plan_hash: plan.hash.clone(),
         seed: input.seed,
-        started: jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(
-            |_| jiff::Timestamp::now().to_string(),
-            |now| now.to_string(),
-        ),
+        started: jiff::Timestamp::now()
+            .round(jiff::Unit::Second)
+            .map_or_else(|_| jiff::Timestamp::now().to_string(), |now| now.to_string()),
         machine: input.machine.clone(),
         declared: declared(plan),
         flags: input.flags.clone(),

@@ -118,7 +118,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no mistakes; everything else is a wrong flag.
-            let code = if error.use_stderr() { exit::Exit::Suite.into() } else { ExitCode::SUCCESS };
+            let code =
+                if error.use_stderr() { exit::Exit::Suite.into() } else { ExitCode::SUCCESS };
             // A closed stdout is no reason to fail.
             let _ = error.print();
             return code;
@@ -127,7 +128,7 @@ pub fn main() -> ExitCode {
     let global = &cli.global;
     match cli.command {
         Command::Run(args) => run::run(&args, global),
-                        Command::Report(args) => {
+        Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }

@@ -68,9 +68,7 @@ impl Onlooker<'_> {
             }
             if unwritten.is_none() && (last || (cell && pace.due(began.elapsed()))) {
                 let before = began.elapsed();
-                if let Err(error) =
-                    crate::report::write_all(self.out, &self.record, self.dialect)
-                {
+                if let Err(error) = crate::report::write_all(self.out, &self.record, self.dialect) {
                     unwritten = Some(error.to_string());
                     self.halter.halt(Cause::Unwritable);
                 }

@@ -11,14 +11,14 @@ use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::matrix::{Plan, Selection};
-use crate::record::{Event, RunRecord};
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
+use crate::record::{Event, RunRecord};
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, listen, pair};
-use crate::suite::model::{EngineSource, SecretSource, Selector, SimClock};
 use crate::suite::LoadOptions;
+use crate::suite::model::{EngineSource, SecretSource, Selector, SimClock};
 
 use super::Global;
 use super::directory::{Directory, JOURNAL};
@@ -79,7 +79,9 @@ pub struct Shape {
 
 fn duration(text: &str) -> Result<Duration, String> {
     crate::quantity::parse_duration(text).map_err(|error| {
-        error.help.map_or_else(|| error.message.clone(), |help| format!("{}; {help}", error.message))
+        error
+            .help
+            .map_or_else(|| error.message.clone(), |help| format!("{}; {help}", error.message))
     })
 }
 
@@ -199,7 +201,9 @@ fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
             SecretSource::Env(variable) => match std::env::var(variable) {
                 Ok(value) if !value.is_empty() => value,
                 Ok(_) | Err(_) => {
-                    eprintln!("error: secret {name}: the environment variable {variable} is not set");
+                    eprintln!(
+                        "error: secret {name}: the environment variable {variable} is not set"
+                    );
                     found = Err(Exit::Suite);
                     continue;
                 }
@@ -368,7 +372,9 @@ fn conclude(
 /// A path as short as the working directory allows.
 fn shown(path: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
-    here.ok().and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)).unwrap_or(path.to_owned())
+    here.ok()
+        .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
+        .unwrap_or(path.to_owned())
 }
 
 /// The flags that shaped the run, as a rerun command repeats them; the selection is not among them.

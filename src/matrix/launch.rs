@@ -91,13 +91,11 @@ pub(super) fn request_templates(test: &Test) -> Vec<&str> {
             serde_json::Value::String(text) => all.push(text),
             serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, all)),
             serde_json::Value::Object(fields) => fields.values().for_each(|field| walk(field, all)),
-            serde_json::Value::Null
-            | serde_json::Value::Bool(_)
-            | serde_json::Value::Number(_) => {}
+            serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {
+            }
         }
     }
-    let mut all: Vec<&str> =
-        test.request.headers.iter().map(|(_, value)| value.as_str()).collect();
+    let mut all: Vec<&str> = test.request.headers.iter().map(|(_, value)| value.as_str()).collect();
     test.request.body.values().for_each(|value| walk(value, &mut all));
     all
 }
@@ -172,11 +170,7 @@ pub(super) fn render(
         template::render_text(&engine.host, &context)
             .map_err(|error| Blame::new("engine.host", error)),
     );
-    let port = context
-        .root
-        .get_attr("port")
-        .map(|port| port.to_string())
-        .unwrap_or_default();
+    let port = context.root.get_attr("port").map(|port| port.to_string()).unwrap_or_default();
     let mut context = context.with("host", Value::from(host.as_str()));
     let url = match &engine.source {
         EngineSource::Url(url) => {
@@ -186,11 +180,10 @@ pub(super) fn render(
                     .map_err(|error| Blame::new("engine.url", error)),
             );
             if let Ok((named, port)) = address(&url) {
-                context = context
-                    .with_all([
-                        ("host".to_owned(), Value::from(named.as_str())),
-                        ("port".to_owned(), Value::from(port)),
-                    ]);
+                context = context.with_all([
+                    ("host".to_owned(), Value::from(named.as_str())),
+                    ("port".to_owned(), Value::from(port)),
+                ]);
                 host = named;
             }
             url
@@ -230,7 +223,9 @@ pub(super) fn render(
             .collect(),
         None => match engine.kind {
             Kind::Openai => Vec::new(),
-            Kind::Vllm | Kind::Sglang | Kind::LlamaCpp | Kind::Sim => vec![format!("{url}/metrics")],
+            Kind::Vllm | Kind::Sglang | Kind::LlamaCpp | Kind::Sim => {
+                vec![format!("{url}/metrics")]
+            }
         },
     };
     let mut run = |command: &CommandText, key: &str| {
@@ -262,9 +257,7 @@ pub(super) fn render_planned(
     uses: &BTreeSet<String>,
     at: (&Test, &[u16]),
 ) -> Result<Rendered, Vec<Blame>> {
-    let at_moment = |moment| {
-        render(suite, scene, index, uses, at, ("{launch.dir}", moment, 0))
-    };
+    let at_moment = |moment| render(suite, scene, index, uses, at, ("{launch.dir}", moment, 0));
     at_moment(Moment::Planned).or_else(|_| at_moment(Moment::PlannedWithPort(PLANNED_PORT)))
 }
 
@@ -326,7 +319,11 @@ impl Plan {
     /// The name of a launch in file names: with the ordinal from the second engine on.
     fn stem(&self, launch: usize, ordinal: usize) -> String {
         let name = &self.launches[launch].name;
-        if ordinal == 0 { format!("engine-{name}") } else { format!("engine-{name}-{}", ordinal + 1) }
+        if ordinal == 0 {
+            format!("engine-{name}")
+        } else {
+            format!("engine-{name}-{}", ordinal + 1)
+        }
     }
 
     fn rendered(&self, launch: usize, running: Option<&Runtime>) -> Result<Rendered, Vec<Blame>> {
@@ -434,7 +431,11 @@ impl Plan {
     ///
     /// # Errors
     /// A template that can't be rendered.
-    pub fn request(&self, cell: &Cell, runtime: &Runtime) -> Result<RenderedRequest, TemplateError> {
+    pub fn request(
+        &self,
+        cell: &Cell,
+        runtime: &Runtime,
+    ) -> Result<RenderedRequest, TemplateError> {
         render_request(
             &self.suite,
             &self.scenes[cell.setting as usize],
@@ -445,11 +446,7 @@ impl Plan {
         .map_err(first)
     }
 
-    fn headers(
-        &self,
-        cell: &Cell,
-        moment: Moment<'_>,
-    ) -> Result<Vec<(String, String)>, Blame> {
+    fn headers(&self, cell: &Cell, moment: Moment<'_>) -> Result<Vec<(String, String)>, Blame> {
         let runtime = match moment {
             Moment::Running(runtime) => Some(runtime),
             Moment::Planned | Moment::PlannedWithPort(_) => None,
@@ -501,9 +498,8 @@ pub(super) fn render_setup(
     }
     let host = engine.host.as_str();
     let uses = scene.uses(engine.setup.iter().flat_map(texts).chain([host]));
-    let context = scene
-        .context(suite, &uses, None, &Role::Setup, moment)
-        .map_err(|blame| vec![blame])?;
+    let context =
+        scene.context(suite, &uses, None, &Role::Setup, moment).map_err(|blame| vec![blame])?;
     // A host that differs by cell is not known yet; a setup command has no use for it.
     let context = match template::render_text(host, &context) {
         Ok(host) => context.with("host", Value::from(host)),
@@ -536,12 +532,12 @@ pub(super) fn render_request(
             .body
             .iter()
             .map(|(name, value)| {
-                rendered_json(value, &context)
-                    .map(|value| (name.clone(), value))
-                    .map_err(|error| Blame {
+                rendered_json(value, &context).map(|value| (name.clone(), value)).map_err(|error| {
+                    Blame {
                         place: Some(test.place.clone()),
                         ..Blame::new(format!("request.body.{name}"), error)
-                    })
+                    }
+                })
             })
             .collect()
     });

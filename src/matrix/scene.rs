@@ -108,12 +108,7 @@ impl Scene {
                 Var { name: name.clone(), value: value.clone(), uses }
             })
             .collect();
-        Scene {
-            base,
-            vars,
-            secrets: setting.secrets.clone(),
-            pinned_port: setting.engine.port,
-        }
+        Scene { base, vars, secrets: setting.secrets.clone(), pinned_port: setting.engine.port }
     }
 
     /// Whether a secret of that name is declared.
@@ -254,9 +249,7 @@ impl Scene {
             let value = if var.uses.is_empty() && !any_syntax(&var.value) {
                 template::from_json(&var.value)
             } else {
-                let mut seen = context
-                    .clone()
-                    .with("vars", Value::from_pairs(done.clone()));
+                let mut seen = context.clone().with("vars", Value::from_pairs(done.clone()));
                 for later in &self.vars[index..] {
                     seen = seen.without(
                         format!("vars.{}", later.name),
@@ -408,7 +401,8 @@ fn matrix(suite: &Suite) -> Value {
         };
         let values = &mut axes[index].1;
         // Most tests share their axes, and a long axis should not be compared value by value.
-        if values.len() == axis.values.len() && values.iter().zip(&axis.values).all(|(a, b)| *a == b)
+        if values.len() == axis.values.len()
+            && values.iter().zip(&axis.values).all(|(a, b)| *a == b)
         {
             continue;
         }

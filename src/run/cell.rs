@@ -1,7 +1,6 @@
 //! One cell: whether it fits the engine, what its requests look like, and what they came to.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::remote::Remote;
@@ -55,7 +54,8 @@ impl Bench<'_> {
             TestSetting::Startup => self.startup(),
             TestSetting::Prefill { samples, .. } => prefill::measure(self, samples).await,
             TestSetting::Decode(setting) => {
-                if let Some(unfit) = self.over_capacity(setting.capacity, setting.prefix, setting.max_output)
+                if let Some(unfit) =
+                    self.over_capacity(setting.capacity, setting.prefix, setting.max_output)
                 {
                     return unfit;
                 }
@@ -127,7 +127,9 @@ impl Bench<'_> {
         };
         (needed > capacity).then(|| CellState::Unfit {
             class: UnfitClass::OverCapacity,
-            message: format!("{words} = {needed} tokens exceed the engine's KV cache of {capacity} tokens"),
+            message: format!(
+                "{words} = {needed} tokens exceed the engine's KV cache of {capacity} tokens"
+            ),
         })
     }
 
@@ -151,11 +153,7 @@ impl Bench<'_> {
     }
 
     /// A request with `prompt` for so many output tokens.
-    pub(super) fn prepared(
-        &self,
-        prompt: &Prompt,
-        max_tokens: u64,
-    ) -> Result<Prepared, CellState> {
+    pub(super) fn prepared(&self, prompt: &Prompt, max_tokens: u64) -> Result<Prepared, CellState> {
         let ask = Ask {
             api: self.request.api,
             dialect: self.endpoint.dialect,
@@ -268,7 +266,11 @@ impl Tally {
             if self.asked.abs_diff(least) > self.asked.abs_diff(most) { least } else { most }
         });
         if self.asked > 0 {
-            checks.push(validity::prompt_length(self.asked, counted, bench.request.prompt_tolerance));
+            checks.push(validity::prompt_length(
+                self.asked,
+                counted,
+                bench.request.prompt_tolerance,
+            ));
         }
         if let Some(prefix) = self.prefix {
             let (expected, cached) = match prefix {

@@ -69,14 +69,7 @@ impl Events {
 pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
     let events = Events(events);
     let clock = Clock::start();
-    let mut state = State {
-        conduct,
-        events: &events,
-        clock,
-        halt,
-        prepared: false,
-        ended: false,
-    };
+    let mut state = State { conduct, events: &events, clock, halt, prepared: false, ended: false };
     state.walk().await;
     if !state.ended {
         state.end(None);
@@ -251,14 +244,15 @@ impl State<'_> {
         let setting = &plan.suite.settings[plan.launches[launch].setting as usize];
         let mut attempt = 0;
         loop {
-            let port = setting.engine.port.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
+            let port =
+                setting.engine.port.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
             let port = port.map_err(|error| {
                 Start::Failed(plain_failure("process", &format!("no free port: {error}")))
             })?;
             let runtime = self.runtime(port, restarts);
-            let spec = plan.launch_spec(launch, &runtime).map_err(|error| {
-                Start::Failed(plain_failure("process", &error.to_string()))
-            })?;
+            let spec = plan
+                .launch_spec(launch, &runtime)
+                .map_err(|error| Start::Failed(plain_failure("process", &error.to_string())))?;
             self.events.send(Event::LaunchStarted {
                 launch,
                 command: spec
@@ -267,9 +261,11 @@ impl State<'_> {
                     .flat_map(|command| &command.argv)
                     .map(|word| self.conduct.redactor.text(word))
                     .collect(),
-                log: spec.command.as_ref().and(spec.log.file_name()).map(|name| {
-                    name.to_string_lossy().into_owned()
-                }),
+                log: spec
+                    .command
+                    .as_ref()
+                    .and(spec.log.file_name())
+                    .map(|name| name.to_string_lossy().into_owned()),
                 at: self.seconds(),
             });
             self.setup(launch, &spec.env, &runtime).await?;
@@ -280,13 +276,8 @@ impl State<'_> {
                 let at = clock.now().0 as f64 / 1e9;
                 events.send(Event::LaunchStep { launch, step: step.to_owned(), at });
             };
-            let launching = launch::launch(
-                &spec,
-                &transport,
-                &clock,
-                self.conduct.redactor,
-                &mut on_step,
-            );
+            let launching =
+                launch::launch(&spec, &transport, &clock, self.conduct.redactor, &mut on_step);
             let launched = tokio::select! {
                 biased;
                 launched = launching => launched,
@@ -387,9 +378,8 @@ impl State<'_> {
                     Some(path) => sim::Profile::load(path),
                     None => Ok(sim::Profile::default()),
                 };
-                let profile = profile.map_err(|error| {
-                    Start::Failed(plain_failure("process", &error.to_string()))
-                })?;
+                let profile = profile
+                    .map_err(|error| Start::Failed(plain_failure("process", &error.to_string())))?;
                 let seed = self.conduct.plan.engine_seed(launch, runtime);
                 let model = setting.model.name.as_deref().unwrap_or("sim");
                 Ok(Transport::InProcess(sim::start_in_process(profile, seed, model, None)))
@@ -429,10 +419,14 @@ impl State<'_> {
             let rendered = match plan.request(cell, runtime) {
                 Ok(rendered) => rendered,
                 Err(error) => {
-                    self.finish(index, began, CellState::Broken {
-                        class: "template".to_owned(),
-                        message: error.to_string(),
-                    });
+                    self.finish(
+                        index,
+                        began,
+                        CellState::Broken {
+                            class: "template".to_owned(),
+                            message: error.to_string(),
+                        },
+                    );
                     continue;
                 }
             };
@@ -479,13 +473,17 @@ impl State<'_> {
                 Came::Died(exit) => {
                     let log_tail = running.log_tail();
                     let message = format!("the engine died: {exit}");
-                    self.finish(index, began, CellState::Broken {
-                        class: "engine-died".to_owned(),
-                        message: match log_tail.last() {
-                            Some(line) => format!("{message}; its last line: {line}"),
-                            None => message.clone(),
+                    self.finish(
+                        index,
+                        began,
+                        CellState::Broken {
+                            class: "engine-died".to_owned(),
+                            message: match log_tail.last() {
+                                Some(line) => format!("{message}; its last line: {line}"),
+                                None => message.clone(),
+                            },
                         },
-                    });
+                    );
                     let failure = LaunchFailure {
                         step: "serving".to_owned(),
                         message,

@@ -11,6 +11,7 @@ mod halt;
 mod prefill;
 mod prompts;
 mod signal;
+mod stream;
 
 pub use conductor::{Conduct, Unfit, conduct};
 pub use halt::{Cause, Halt, Halter, pair};

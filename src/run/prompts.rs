@@ -67,7 +67,12 @@ pub(super) fn cell_number(classname: &str, id: &str) -> u64 {
 
 impl Prompts {
     /// Learns the server's vocabulary where it has a tokenizer that can be asked.
-    pub(super) async fn learn(seed: u64, launch: u64, remote: &Remote, dialect: Dialect) -> Prompts {
+    pub(super) async fn learn(
+        seed: u64,
+        launch: u64,
+        remote: &Remote,
+        dialect: Dialect,
+    ) -> Prompts {
         let takes_ids = match dialect {
             Dialect::Vllm | Dialect::LlamaCpp => true,
             Dialect::OpenAi => false,
@@ -98,7 +103,9 @@ impl Prompts {
             Some(_) | None => {
                 let beginning: Arc<str> = match group {
                     None => "".into(),
-                    Some((key, common)) => self.fit(target, key, common.min(length), "".into()).await?,
+                    Some((key, common)) => {
+                        self.fit(target, key, common.min(length), "".into()).await?
+                    }
                 };
                 Ok(Prompt::Text(self.fit(target, own, length, beginning).await?))
             }
@@ -164,7 +171,8 @@ impl Prompts {
                 idle_timeout: target.idle_timeout,
                 timeout: None,
             };
-            let request = Prepared::new(&ask).map_err(|e| broken_words("prompt", &e.to_string()))?;
+            let request =
+                Prepared::new(&ask).map_err(|e| broken_words("prompt", &e.to_string()))?;
             let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
             if let Outcome::Failed(failure) = trace.outcome {
                 return Err(broken(failure));

@@ -38,7 +38,11 @@ fn tokens(value: &Value) -> Result<u64, Error> {
     };
     if let Some(text) = value.as_str() {
         return text.parse::<Tokens>().map(|tokens| tokens.0).map_err(|unreadable| {
-            refused(TemplateError { message: unreadable.message, help: unreadable.help, span: None })
+            refused(TemplateError {
+                message: unreadable.message,
+                help: unreadable.help,
+                span: None,
+            })
         });
     }
     u64::try_from(value.clone()).map_err(|_| {
@@ -61,9 +65,8 @@ enum Piece {
 fn piece(value: &Value) -> Result<Piece, TemplateError> {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
-            let items = value
-                .try_iter()
-                .map_err(|_| TemplateError::new("a list could not be read"))?;
+            let items =
+                value.try_iter().map_err(|_| TemplateError::new("a list could not be read"))?;
             let mut texts = Vec::new();
             for item in items {
                 match piece(&item)? {
@@ -131,18 +134,20 @@ pub(super) fn readable(error: &Error, template: &str, context: &Context) -> Temp
             }
         }
         // Operators and filters tell of undefined operands in the detail of another kind.
-        kind if kind == ErrorKind::UndefinedError || detail.contains("` is undefined") => match blamed(detail, span.clone(), template, context) {
-            Some(name) => context.unknown(&name),
-            None => TemplateError::new(if detail.is_empty() {
-                "a name has no value".to_owned()
-            } else {
-                detail.to_owned()
-            }),
-        },
-        ErrorKind::UnknownFilter => {
-            TemplateError::new(detail.to_owned()).help("among the filters are tokens, max, min, \
-                                                        default, join, int, lower, replace")
+        kind if kind == ErrorKind::UndefinedError || detail.contains("` is undefined") => {
+            match blamed(detail, span.clone(), template, context) {
+                Some(name) => context.unknown(&name),
+                None => TemplateError::new(if detail.is_empty() {
+                    "a name has no value".to_owned()
+                } else {
+                    detail.to_owned()
+                }),
+            }
         }
+        ErrorKind::UnknownFilter => TemplateError::new(detail.to_owned()).help(
+            "among the filters are tokens, max, min, \
+                                                        default, join, int, lower, replace",
+        ),
         _ if detail.is_empty() => TemplateError::new(error.kind().to_string()),
         _ => TemplateError::new(detail.to_owned()),
     };
