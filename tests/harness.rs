@@ -1,0 +1,147 @@
+//! A project in a temporary folder, and tokgate run in it as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The executable under test.
+pub fn tokgate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokgate"));
+    command.stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("CI");
+    command
+}
+
+/// A folder with suites in it.
+pub struct Project {
+    dir: tempfile::TempDir,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Ran {
+    /// The exit code; -1 where a signal ended it.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said.
+    pub stderr: String,
+    /// Its output directory.
+    pub out: PathBuf,
+}
+
+impl Project {
+    /// An empty folder.
+    pub fn new() -> Project {
+        Project { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A folder with one `suite.toml`.
+    pub fn with(suite: &str) -> Project {
+        let project = Project::new();
+        project.file("suite.toml", suite);
+        project
+    }
+
+    /// Writes a file.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `tokgate` with these arguments, in the folder.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = tokgate();
+        command.current_dir(self.dir.path()).args(arguments);
+        command
+    }
+
+    /// Runs `tokgate` to its end.
+    pub fn tokgate(&self, arguments: &[&str]) -> Ran {
+        let output = self.command(arguments).output().unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            out: self.dir.path().join("out"),
+        }
+    }
+
+    /// `tokgate run suite.toml --out out` with more arguments.
+    pub fn run(&self, more: &[&str]) -> Ran {
+        let mut arguments = vec!["run", "suite.toml", "--out", "out", "--no-progress"];
+        arguments.extend(more);
+        self.tokgate(&arguments)
+    }
+}
+
+impl Ran {
+    /// A file of the output directory.
+    pub fn read(&self, name: &str) -> String {
+        let path = self.out.join(name);
+        std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}\n{}", path.display(), self.stderr))
+    }
+
+    /// The record.
+    pub fn record(&self) -> Value {
+        serde_json::from_str(&self.read("record.json")).unwrap()
+    }
+
+    /// `test id verdict` of each cell, in order.
+    pub fn verdicts(&self) -> Vec<String> {
+        let record = self.record();
+        let planned = record["header"]["cells"].as_array().unwrap();
+        let cells = record["cells"].as_array().unwrap();
+        assert_eq!(planned.len(), cells.len());
+        planned
+            .iter()
+            .zip(cells)
+            .map(|(planned, cell)| {
+                format!(
+                    "{} {} {}",
+                    planned["test"].as_str().unwrap(),
+                    planned["id"].as_str().unwrap(),
+                    cell["judgement"]["verdict"].as_str().unwrap()
+                )
+            })
+            .collect()
+    }
+
+    /// Those of the cells with this verdict, without it.
+    pub fn having(&self, verdict: &str) -> Vec<String> {
+        let suffix = format!(" {verdict}");
+        self.verdicts().iter().filter_map(|cell| cell.strip_suffix(&suffix).map(str::to_owned)).collect()
+    }
+
+    /// Asserts the exit code, showing everything where it is another.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Ran {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+/// A file of the project under test.
+pub fn shipped(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Waits until `holds`, at most ten seconds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..200 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{what}: not within ten seconds");
+}

@@ -1,0 +1,118 @@
+//! Engines that can't be started, die, or are not what the suite declares.
+
+use crate::harness::Project;
+
+const DECODE: &str = r#"
+[[test]]
+kind = "decode"
+duration = "1s"
+min-tokens = 10
+max-output = 64
+matrix.concurrency = [1, 2]
+[[expect]]
+metric = "output-throughput"
+min = 1
+"#;
+
+fn suite(engine: &str) -> Project {
+    Project::with(&format!(
+        "version = 1\n[suite]\nname = \"broken\"\n[policy]\nmax-client-lag = \"10s\"\n{engine}\n{DECODE}"
+    ))
+}
+
+/// A project whose engine is a bash script `engine.sh PORT`.
+fn scripted(script: &str, more: &str) -> Project {
+    let project = suite(&format!(
+        "[engine]\nkind = \"openai\"\ncommand = \"bash engine.sh {{{{ port }}}}\"\n{more}"
+    ));
+    project.file("engine.sh", script);
+    project
+}
+
+#[test]
+fn a_misspelled_command_is_an_error_of_the_launch() {
+    let project = suite("[engine]\nkind = \"vllm\"\ncommand = \"vlllm serve x --port {{ port }}\"");
+    let ran = project.run(&[]).exits(30);
+    assert_eq!(ran.having("error").len(), 2, "every planned cell, none as pass");
+    let junit = ran.read("junit.xml");
+    assert!(junit.contains("vlllm"), "{junit}");
+    assert!(junit.contains("not found") || junit.contains("No such file"), "{junit}");
+    // The launch has a case of its own, which carries the cause; its cells say that they did not run.
+    assert_eq!(junit.matches("<error").count(), 3, "{junit}");
+    assert!(junit.contains("not run: launch engine failed"), "{junit}");
+    assert!(ran.stdout.contains("vlllm"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_engine_that_dies_while_loading_shows_the_telling_lines() {
+    let script = r#"
+echo "INFO loading weights"
+echo "ERROR ValueError: Available memory (18.1 GiB) is less than requested memory for kv"
+for i in $(seq 150); do echo "  File \"worker.py\", line $i, in spin"; done
+echo "RuntimeError: Engine core initialization failed. See root cause above."
+exit 3
+"#;
+    let ran = scripted(script, "").run(&[]).exits(30);
+    let junit = ran.read("junit.xml");
+    assert!(junit.contains("Available memory (18.1 GiB)"), "{junit}");
+    assert!(junit.contains("exit code 3"), "{junit}");
+    assert_eq!(ran.having("error").len(), 2);
+}
+
+#[test]
+fn what_an_engine_prints_can_not_break_a_report() {
+    let script = r#"
+printf 'ERROR \033[31mred\033[0m \x00\x01 ]]> & < \xff\xfe \xef\xbf\xbe end\n'
+exit 1
+"#;
+    for dialect in ["rich", "strict"] {
+        let ran = scripted(script, "").run(&["--junit-dialect", dialect]).exits(30);
+        let junit = ran.read("junit.xml");
+        assert!(junit.contains("red"), "{junit}");
+        for forbidden in ['\u{1b}', '\u{0}', '\u{1}', '\u{fffe}'] {
+            assert!(!junit.contains(forbidden), "{forbidden:?} in {junit}");
+        }
+        assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_start_that_takes_too_long_says_what_was_last_seen() {
+    let ran = scripted("echo waiting for nothing; sleep 60", "ready = { timeout = \"2s\" }")
+        .run(&[])
+        .exits(30);
+    let junit = ran.read("junit.xml");
+    assert!(junit.contains("2s"), "{junit}");
+    assert!(junit.contains("waiting for nothing"), "{junit}");
+}
+
+#[test]
+fn another_version_than_declared_is_a_mismatch() {
+    let engine = "[engine]\nkind = \"sim\"\nversion = \"0.99.0\"\nclock = \"virtual\"";
+    let ran = suite(engine).run(&[]).exits(22);
+    assert!(ran.stdout.contains("0.99.0"), "{}", ran.stdout);
+    assert_eq!(ran.having("error").len(), 2);
+}
+
+#[test]
+fn hardware_that_is_not_there_is_told_before_anything_is_launched() {
+    let engine = "[hardware]\ngpu = \"H200\"\ncount = 8\n[engine]\nkind = \"openai\"\ncommand = \"touch launched\"";
+    let project = suite(engine);
+    let ran = project.run(&[]).exits(22);
+    assert!(!project.path().join("launched").exists());
+    assert!(ran.stdout.contains("H200"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_engine_that_crashes_in_a_cell_is_started_again_for_the_others() {
+    let profile = std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
+    let project = suite("[engine]\nkind = \"sim\"\nprofile = \"crash.toml\"");
+    project.file(
+        "crash.toml",
+        &format!("{profile}\n[[fault]]\nkind = \"crash\"\nat-token = 40\nrequests = \"10..\"\n"),
+    );
+    let ran = project.run(&[]);
+    // The crash comes back with each start, so that no cell is a pass and the run ends as an error.
+    assert_eq!(ran.code, 30, "{}\n{}", ran.stdout, ran.stderr);
+    assert!(ran.read("junit.xml").contains("engine-died"), "{}", ran.read("junit.xml"));
+}

@@ -1,0 +1,64 @@
+//! What a run leaves on disk, and what others read out of it.
+
+use crate::harness::{Project, shipped};
+
+fn quick() -> Project {
+    Project::with(
+        r#"version = 1
+[suite]
+name = "written"
+[engine]
+kind = "sim"
+clock = "virtual"
+[[test]]
+kind = "prefill"
+matrix.context = [512]
+[[expect]]
+metric = "prefill-throughput"
+min = 1
+"#,
+    )
+}
+
+#[test]
+fn the_output_directory_is_whole() {
+    let project = quick();
+    let ran = project.run(&[]).exits(0);
+    for name in ["journal.jsonl", "record.json", "junit.xml", "summary.md"] {
+        assert!(!ran.read(name).is_empty(), "{name}");
+    }
+    let schema: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(shipped("schemas/record.schema.json")).unwrap())
+            .unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let record = ran.record();
+    let errors: Vec<_> = validator.iter_errors(&record).map(|error| error.to_string()).collect();
+    assert_eq!(errors, Vec::<String>::new());
+}
+
+#[test]
+fn an_earlier_run_moves_aside() {
+    let project = quick();
+    let first = project.run(&[]).exits(0).read("record.json");
+    project.run(&[]).exits(0);
+    let moved = std::fs::read_to_string(project.path().join("out.previous/record.json")).unwrap();
+    assert_eq!(moved, first);
+}
+
+#[test]
+fn reports_can_be_rendered_again() {
+    let project = quick();
+    let ran = project.run(&[]).exits(0);
+    let junit = ran.read("junit.xml");
+    std::fs::remove_file(ran.out.join("junit.xml")).unwrap();
+    project.tokgate(&["report", "out"]).exits(0);
+    assert_eq!(ran.read("junit.xml"), junit);
+}
+
+#[test]
+fn results_that_can_not_be_written_are_told_before_the_launch() {
+    let project = quick();
+    project.file("out", "a file in its place");
+    let ran = project.run(&[]).exits(33);
+    assert!(ran.stderr.contains("out"), "{}", ran.stderr);
+}
