@@ -7,7 +7,7 @@
 //! engine's processes leave behind, so that "no child left" means that nothing is left. Reports go
 //! to its standard output, a line each; its standard error is the log, which the engine writes to.
 //!
-//! When to send what is decided by [`due`], a pure function; `process` is tokgate's side.
+//! When to send what is decided by `due`, a pure function; `process` is tokgate's side.
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,0 +1,234 @@
+//! Trees of processes, gone after whatever ends tokgate or its supervisor.
+//!
+//! Some tests start this test binary again in a role that they then kill.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use tokgate::engine::Command;
+use tokgate::engine::launch::free_port;
+use tokgate::engine::supervise::{
+    ExitInfo, SuperviseError, become_subreaper, reap_strays, run_supervised, use_executable,
+};
+
+use super::{PATIENCE, SECOND, Stage, alive, pids, start};
+
+/// Waits until `done` holds; panics after [`PATIENCE`].
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A tree that obeys nothing: the shell ignores TERM, one child sits in a session of its own, one is
+/// forked twice, one is a nohup in the background; each writes its process id.
+fn stubborn(pids: &Path) -> String {
+    format!(
+        r#"trap '' TERM HUP INT
+out={pids}
+echo $$ >> $out
+setsid sh -c 'trap "" TERM; echo $$ >> '$out'; while :; do sleep 1; done' &
+( ( sh -c 'trap "" TERM; echo $$ >> '$out'; while :; do sleep 1; done' & ) & )
+nohup sh -c 'echo $$ >> '$out'; exec sleep 1000' > /dev/null 2>&1 &
+setsid -f sh -c 'trap "" TERM; echo $$ >> '$out'; ( sleep 1000 ) ; sleep 1000'
+while :; do sleep 1; done"#,
+        pids = pids.display()
+    )
+}
+
+#[tokio::test]
+async fn a_dropped_launch_leaves_nothing() {
+    let stage = Stage::new();
+    let list = stage.path("stubborn");
+    let spec = stage.shell(&stubborn(&list));
+    {
+        let launching = start(&spec);
+        tokio::pin!(launching);
+        let begin = Instant::now();
+        while pids(&list).len() < 5 {
+            assert!(begin.elapsed() < PATIENCE);
+            let wait = tokio::time::sleep(Duration::from_millis(20));
+            tokio::select! { _ = &mut launching => unreachable!(), () = wait => {} }
+        }
+    }
+    let tree = pids(&list);
+    eventually("the tree is gone", || tree.iter().all(|pid| !alive(*pid)));
+}
+
+#[tokio::test]
+async fn a_setup_command_runs_to_its_end() {
+    let stage = Stage::new();
+    let log = stage.path("setup.log");
+    let sh = |script: &str| Command { argv: vec!["sh".into(), "-c".into(), script.into()] };
+    let env = [("NAME".to_owned(), "value".to_owned())];
+    let here = Some(stage.dir.path());
+    let exit = run_supervised(&sh("echo $NAME; pwd; exit 7"), &env, here, &log, PATIENCE).await;
+    assert_eq!(exit.unwrap(), ExitInfo::Code(7));
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.starts_with("value\n") && text.contains(stage.dir.path().to_str().unwrap()));
+
+    // Its tree is gone with it, what it left in the background included.
+    let left = stage.path("left");
+    let script = format!("sleep 1000 & echo $! > {}; exit 0", left.display());
+    let exit = run_supervised(&sh(&script), &[], None, &log, PATIENCE).await.unwrap();
+    assert!(exit.success());
+    assert!(pids(&left).iter().all(|pid| !alive(*pid)) && !pids(&left).is_empty());
+
+    let error = run_supervised(&sh("sleep 1000"), &[], None, &log, SECOND).await.unwrap_err();
+    assert!(matches!(error, SuperviseError::TimedOut(_)), "{error}");
+    let nothing = Command { argv: vec!["no-such-program".into()] };
+    let error = run_supervised(&nothing, &[], None, &log, SECOND).await.unwrap_err();
+    assert_eq!(error.to_string(), "No such file or directory: no-such-program");
+    let nowhere = Some(Path::new("/no/such/folder"));
+    let error = run_supervised(&sh("true"), &[], nowhere, &log, SECOND).await.unwrap_err();
+    assert!(error.to_string().ends_with("the directory /no/such/folder"), "{error}");
+    let error = run_supervised(&sh("true"), &[], None, Path::new("/proc/no/log"), SECOND).await;
+    assert!(matches!(error, Err(SuperviseError::Log { .. })));
+}
+
+/// Runs one of the `as_parent_…` functions below in a process of its own, which a test may kill.
+fn parent(role: &str, dir: &Path, env: &[(&str, &str)]) -> Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", role, "--nocapture", "--include-ignored"])
+        .env("TOKGATE_TEST_DIR", dir)
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap()
+}
+
+fn dir_of_parent() -> Option<PathBuf> {
+    use_executable(Path::new(env!("CARGO_BIN_EXE_tokgate")));
+    std::env::var_os("TOKGATE_TEST_DIR").map(PathBuf::from)
+}
+
+/// Waits until a stubborn tree is whole, and names its processes.
+fn whole(list: &Path) -> Vec<u32> {
+    eventually("the tree is whole", || pids(list).len() >= 5);
+    pids(list)
+}
+
+#[test]
+#[ignore = "a process that other tests start and kill"]
+fn as_parent_of_a_stubborn_tree() {
+    let Some(dir) = dir_of_parent() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let argv = vec!["sh".into(), "-c".into(), stubborn(&dir.join("pids"))];
+    let _ = runtime.block_on(run_supervised(
+        &Command { argv },
+        &[],
+        None,
+        &dir.join("log"),
+        Duration::from_secs(600),
+    ));
+}
+
+#[test]
+fn a_whole_tree_is_gone_after_sigkill_of_the_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut parent = parent("trees::as_parent_of_a_stubborn_tree", dir.path(), &[]);
+    let tree = whole(&dir.path().join("pids"));
+    assert!(tree.iter().all(|pid| alive(*pid)));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    eventually("the tree is gone", || tree.iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+#[ignore = "a process that another test starts"]
+fn as_parent_whose_supervisor_is_killed() {
+    let Some(dir) = dir_of_parent() else { return };
+    become_subreaper();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // A child of its own, which is none of the supervisor's business.
+    let mut bystander = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let killer = std::thread::spawn({
+        let list = dir.join("pids");
+        move || {
+            let tree = whole(&list);
+            let shell = std::fs::read_to_string(format!("/proc/{}/stat", tree[0])).unwrap();
+            let supervisor =
+                shell.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().to_owned();
+            std::process::Command::new("kill").args(["-KILL", &supervisor]).status().unwrap();
+            tree
+        }
+    });
+    let argv = vec!["sh".into(), "-c".into(), stubborn(&dir.join("pids"))];
+    let exit = runtime.block_on(run_supervised(
+        &Command { argv },
+        &[],
+        None,
+        &dir.join("log"),
+        Duration::from_secs(60),
+    ));
+    let tree = killer.join().unwrap();
+    let left: Vec<&u32> = tree.iter().filter(|pid| alive(**pid)).collect();
+    let bystander_lives = alive(bystander.id());
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    println!("\nOUTCOME {:?} left={left:?} bystander={bystander_lives}", exit.unwrap());
+    assert!(reap_strays().is_empty());
+}
+
+#[test]
+fn what_a_killed_supervisor_leaves_is_ended_by_the_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut parent = parent("trees::as_parent_whose_supervisor_is_killed", dir.path(), &[]);
+    let mut text = String::new();
+    parent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let status = parent.wait().unwrap();
+    assert!(text.contains("OUTCOME Unsupervised left=[] bystander=true"), "{text}");
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "a process that another test starts"]
+fn as_parent_behind_a_proxy() {
+    let Some(dir) = dir_of_parent() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let stage = Stage {
+            dir: tempfile::tempdir_in(dir).unwrap(),
+            port: free_port("127.0.0.1").unwrap(),
+        };
+        for host in ["127.0.0.1", "localhost"] {
+            let mut spec = stage.toy("");
+            spec.host = host.to_owned();
+            spec.url = format!("http://{host}:{}", stage.port);
+            spec.metrics_urls = vec![format!("{}/metrics", spec.url)];
+            let mut running = start(&spec).await.0.unwrap();
+            println!("\nOUTCOME {host} {:?}", running.facts.kv_capacity);
+            running.stop(SECOND).await;
+        }
+    });
+}
+
+#[test]
+fn no_proxy_stands_between_tokgate_and_the_engine() {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in proxy.incoming().flatten() {
+            let mut stream = stream;
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            let _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"];
+    let env: Vec<(&str, &str)> = names.iter().map(|name| (*name, address.as_str())).collect();
+    let mut parent = parent("trees::as_parent_behind_a_proxy", dir.path(), &env);
+    let mut text = String::new();
+    parent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(parent.wait().unwrap().success(), "{text}");
+    assert!(text.contains("OUTCOME 127.0.0.1 Some(16000)"), "{text}");
+    assert!(text.contains("OUTCOME localhost Some(16000)"), "{text}");
+}
