@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// One thing that the server does on a connection.
 #[derive(Debug, Clone)]
-pub enum Act {
+pub(crate) enum Act {
     /// Reads a request whole.
     ReadRequest,
     /// Writes these bytes at once.
@@ -26,7 +26,7 @@ pub enum Act {
 }
 
 /// The server; connection `n` follows script `n`, or the last one.
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     finished: Arc<AtomicUsize>,
@@ -35,7 +35,7 @@ pub struct Server {
 
 impl Server {
     /// A server on a free port.
-    pub fn start(scripts: Vec<Vec<Act>>) -> Server {
+    pub(crate) fn start(scripts: Vec<Vec<Act>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server {
             address: listener.local_addr().unwrap(),
@@ -64,22 +64,22 @@ impl Server {
     }
 
     /// Its base url.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Connections accepted so far.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
     /// Connections whose script was played to its end.
-    pub fn finished(&self) -> usize {
+    pub(crate) fn finished(&self) -> usize {
         self.finished.load(Ordering::SeqCst)
     }
 
     /// Bodies of the requests read so far.
-    pub fn requests(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -131,18 +131,18 @@ fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 /// The head of a 200 answer whose body ends with the connection.
-pub fn head_until_close(content_type: &str) -> Vec<u8> {
+pub(crate) fn head_until_close(content_type: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\nconnection: close\r\n\r\n").into()
 }
 
 /// The head of a 200 answer in chunks.
-pub fn head_chunked(content_type: &str) -> Vec<u8> {
+pub(crate) fn head_chunked(content_type: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n")
         .into()
 }
 
 /// One HTTP chunk.
-pub fn http_chunk(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn http_chunk(bytes: &[u8]) -> Vec<u8> {
     let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
     chunk.extend_from_slice(bytes);
     chunk.extend_from_slice(b"\r\n");
@@ -150,4 +150,4 @@ pub fn http_chunk(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The end of an answer in chunks.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
