@@ -363,7 +363,9 @@ mod tests {
     fn class(trace: &Trace) -> FailureClass {
         match &trace.outcome {
             Outcome::Failed(failure) => failure.class,
-            other => panic!("not failed but {other:?}"),
+            other @ (Outcome::Complete | Outcome::Cancelled) => {
+                panic!("not failed but {other:?}")
+            }
         }
     }
 
@@ -451,7 +453,9 @@ mod tests {
         let head = |status, content_type| Head { status, content_type, content_encoding: None };
         let words = |trace: &Trace| match &trace.outcome {
             Outcome::Failed(failure) => (failure.class, failure.message.clone()),
-            other => panic!("not failed but {other:?}"),
+            other @ (Outcome::Complete | Outcome::Cancelled) => {
+                panic!("not failed but {other:?}")
+            }
         };
         let json = Some("application/json");
         let busy =

@@ -136,7 +136,7 @@ impl Target {
         })
     }
 
-    async fn connect(&self, clock: Clock) -> Result<Wire, Failure> {
+    async fn connect(&self, clock: Clock) -> Result<Box<Wire>, Failure> {
         let refused = |words: String| {
             let words = format!("no connection to {}:{}: {words}", self.host, self.port);
             Failure::new(FailureClass::Connection, words)
@@ -158,7 +158,7 @@ impl Target {
             .handshake(socket)
             .await
             .map_err(|error| refused(words(&error)))?;
-        Ok(Wire { sender, connection, marks, closed: false, old: None })
+        Ok(Box::new(Wire { sender, connection, marks, closed: false, old: None }))
     }
 
     fn request(&self, prepared: &Prepared) -> Result<Request<Full<Bytes>>, Failure> {
@@ -275,7 +275,7 @@ impl Limits<'_> {
 pub struct Client {
     target: Target,
     clock: Clock,
-    wire: Option<Wire>,
+    wire: Option<Box<Wire>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -302,7 +302,7 @@ impl Client {
     /// # Errors
     /// A failure of class connection.
     pub async fn open(&mut self) -> Result<(), Failure> {
-        if self.live_wire().await.is_none() {
+        if !self.is_live().await {
             self.wire = Some(self.target.connect(self.clock).await?);
         }
         Ok(())
@@ -328,8 +328,7 @@ impl Client {
         let mut begun = self.clock.now();
         let failed =
             |begun, at, failure| answer::unanswered(stream, begun, at, Outcome::Failed(failure));
-        let idle = self.live_wire().await.is_some();
-        let mut may_repeat = idle;
+        let mut may_repeat = self.is_live().await;
         loop {
             if self.wire.is_none() {
                 let opened = tokio::select! {
@@ -366,14 +365,14 @@ impl Client {
         }
     }
 
-    /// The connection kept from before, if it is still good. A dead one is dropped.
-    async fn live_wire(&mut self) -> Option<&mut Wire> {
-        let mut wire = self.wire.take()?;
+    /// Whether the connection kept from before is still good. A dead one is dropped.
+    async fn is_live(&mut self) -> bool {
+        let Some(mut wire) = self.wire.take() else { return false };
         let ready = std::future::poll_fn(|cx| Poll::Ready(wire.is_ready(cx))).await;
         if ready {
             self.wire = Some(wire);
         }
-        self.wire.as_mut()
+        ready
     }
 }
 
@@ -388,7 +387,7 @@ struct Exchange<'a> {
 /// How an exchange ended.
 enum Ended {
     /// With a trace, and the connection if it can serve again.
-    Answered(Trace, Option<Wire>),
+    Answered(Trace, Option<Box<Wire>>),
     /// The connection broke before an answer began.
     Lost { sent: Stamp, failure: Failure },
 }
@@ -396,7 +395,7 @@ enum Ended {
 impl Exchange<'_> {
     async fn run(
         self,
-        mut wire: Wire,
+        mut wire: Box<Wire>,
         request: Request<Full<Bytes>>,
         on_token: &mut (dyn FnMut(TokenEvent) + Send),
         cancel: &mut Cancel,

@@ -170,14 +170,14 @@ impl Fit {
         (least <= most).then(|| Size { words: wished.clamp(least, most), fillers: 0 })
     }
 
-    /// Another number of fillers behind the same words; `None` where that leads nowhere.
+    /// Another number of fillers behind the same words, by what one was found to cost; `None` where
+    /// that leads nowhere.
     fn refill(&self, tokens: u64) -> Option<Size> {
         let Size { words, fillers } = self.size;
-        if tokens < self.target {
-            return Some(Size { words, fillers: fillers + (self.target - tokens) });
-        }
-        let fillers = fillers.saturating_sub(tokens - self.target);
-        (fillers > 0).then_some(Size { words, fillers })
+        let (_, base) = self.short.filter(|(short, _)| *short == words)?;
+        let cost = tokens.saturating_sub(base).max(1) as f64 / fillers as f64;
+        let wished = ((self.target - base) as f64 / cost).round().max(1.0) as u64;
+        (wished != fillers).then_some(Size { words, fillers: wished })
     }
 }
 

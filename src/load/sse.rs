@@ -227,6 +227,13 @@ mod tests {
     }
 
     #[test]
+    fn a_crlf_is_one_end_even_where_reads_cut_it() {
+        assert_eq!(data(b"data: a\r\ndata: b\r\n\r\n"), ["a\nb"]);
+        let cut = events([&b"data: a\r"[..], b"", b"\ndata: b\r\n\r", b"\n"]);
+        assert_eq!(cut, [(String::new(), "a\nb".to_owned())]);
+    }
+
+    #[test]
     fn a_lone_cr_ends_its_line_at_once() {
         assert_eq!(data(b"data: a\r\n\r"), ["a"]);
     }
