@@ -1,7 +1,7 @@
 //! The simulated engine: vLLM's HTTP surface over a scheduler whose times come out of a profile.
 //!
-//! Requests arrive over TCP or an in-memory pipe, a pure [`scheduler`] decides when each token is
-//! due, [`clock`] waits for it, [`api`] writes it the way vLLM does. It measures nothing and shares
+//! Requests arrive over TCP or an in-memory pipe, a pure `scheduler` decides when each token is
+//! due, `clock` waits for it, `api` writes it the way vLLM does. It measures nothing and shares
 //! no wire type with `load`: one mistake made twice would cancel out.
 //!
 //! A token leaves at the first tick of tokio's timer, 1 ms apart, at or after its due time. Due

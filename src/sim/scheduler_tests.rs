@@ -118,6 +118,16 @@ fn prefills_are_serial_and_what_waits_is_looked_up_when_its_turn_comes() {
 }
 
 #[test]
+fn a_request_read_late_did_not_begin_before_the_prefill_ahead_of_it_was_done() {
+    let mut bench = Bench::new("");
+    bench.submit(1, 0, 1, 512, 1);
+    bench.advance(120);
+    bench.submit(2, 90, 1, 512, 1);
+    bench.advance(1000);
+    assert_eq!(bench.times(2), [110.0]);
+}
+
+#[test]
 fn a_newcomer_joins_at_the_next_step() {
     let mut bench = Bench::new("").warmed();
     bench.submit(1, 200, 1, 512, 100);

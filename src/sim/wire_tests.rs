@@ -160,6 +160,21 @@ async fn a_stream_of_completions_looks_like_vllms() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn running_usage_counts_tokens_not_events() {
+    let profile = Profile::parse(&format!("tokens-per-chunk = 3\n{PROFILE}")).unwrap();
+    let connect = start_in_process(profile, 1, "tiny", None);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let body = json!({"prompt": "a", "max_tokens": 9, "ignore_eos": true, "stream": true,
+        "stream_options": {"include_usage": true, "continuous_usage_stats": true}});
+    let (events, _) = events(&connect, "/v1/completions", body).await;
+    let parsed = events.iter().filter_map(|(_, event)| serde_json::from_str::<Value>(event).ok());
+    let events: Vec<Value> = parsed.collect();
+    let counts: Vec<_> = events.iter().map(|event| &event["usage"]["completion_tokens"]).collect();
+    assert_eq!(counts, [1, 4, 7, 9, 9]);
+    assert_eq!(events[1]["choices"][0]["text"].as_str().unwrap().split_whitespace().count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_chat_stream_begins_with_its_role() {
     let connect = engine("").await;
     let body = json!({"messages": [{"role": "user", "content": "Hi"}], "max_completion_tokens": 2,
@@ -353,15 +368,7 @@ fn the_truth_log_agrees_with_a_client_over_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("truth.jsonl");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let args = Args {
-        profile: None,
-        host: "127.0.0.1".to_owned(),
-        port,
-        model: "tiny".to_owned(),
-        seed: 1,
-        truth: None,
-        api_key: None,
-    };
+    let args = local(port);
     let truth = Truth::create(&log).unwrap();
     let profile = Profile::parse(&PROFILE.replace("2s", "10ms")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -408,4 +415,28 @@ fn the_truth_log_agrees_with_a_client_over_tcp() {
     let first = at(&lines[1]) - at(&lines[0]);
     assert!(first >= 10_000_000, "first token after {first} ns");
     assert!(at(&lines[20]) - at(&lines[0]) >= 10_000_000 + 19 * 4_000_000);
+}
+
+fn local(port: u16) -> Args {
+    Args {
+        profile: None,
+        host: "127.0.0.1".to_owned(),
+        port,
+        model: "tiny".to_owned(),
+        seed: 1,
+        truth: None,
+        api_key: None,
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_serve_ends_with_the_code_it_should() {
+    let fault =
+        "[[fault]]\nkind = \"die-while-loading\"\nexit-code = 137\nlog = [\"out of memory\"]";
+    let dying = Profile::parse(&format!("{PROFILE}\n{fault}")).unwrap();
+    assert_eq!(serve(&local(0), dying, None).await, 137);
+
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port();
+    assert_eq!(serve(&local(port), Profile::default(), None).await, 1);
 }
