@@ -284,11 +284,22 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
         }
         Verdict::Skip => {
             let message = said.clone().unwrap_or_default();
-            Standing::Skipped(Note::new(class.unwrap_or("skip"), message, &[], MOST_PLAIN / 4))
+            let unfit = match &outcome.state {
+                CellState::Unfit { class: UnfitClass::OverCapacity, .. } => "capacity",
+                CellState::Unfit { class: UnfitClass::TooLong, .. } => "too-long",
+                CellState::Unfit { class: UnfitClass::Hardware, .. } => "hardware",
+                CellState::NotRun { .. } | CellState::Measured(_) | CellState::Broken { .. } => {
+                    "skip"
+                }
+            };
+            Standing::Skipped(Note::new(class.unwrap_or(unfit), message, &[], MOST_PLAIN / 4))
         }
         Verdict::Xfail => {
-            let reason = message::of_quarantine(planned);
-            let parts: Vec<String> = reason.into_iter().chain(said.clone()).collect();
+            let quarantine = planned.quarantine.as_ref();
+            let said = said.clone().unwrap_or_default();
+            let told = quarantine.is_some_and(|q| said.contains(&line(&q.reason)));
+            let reason = message::of_quarantine(planned).filter(|_| !told);
+            let parts: Vec<String> = reason.into_iter().chain([said]).collect();
             let message = message::one_line(&parts.join("; "));
             Standing::Skipped(Note::new("quarantine", message, &details, MOST_PLAIN / 4))
         }
