@@ -265,7 +265,10 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
         |kind: &str| Note::new(kind, said.clone().unwrap_or_default(), &evidence(), MOST_FAILED);
     let mut first = None;
     let standing = match judgement.verdict {
-        Verdict::Pass => Standing::Plain,
+        Verdict::Pass => {
+            first.clone_from(&said);
+            Standing::Plain
+        }
         Verdict::Fail => Standing::Failure(failed(class.unwrap_or("limit"))),
         Verdict::Error => Standing::Error(failed(class.unwrap_or("error"))),
         Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, judgement) => {

@@ -52,6 +52,15 @@ fn both_dialects_have_the_same_cases() {
 }
 
 #[test]
+fn no_text_closes_its_section() {
+    for record in records() {
+        let strict = render(&record, Dialect::Strict);
+        assert!(!strict.is_empty());
+        assert_eq!(strict.matches("<![CDATA[").count(), strict.matches("]]>").count());
+    }
+}
+
+#[test]
 fn rich_reads_as_designed() {
     let mut record = fixture::every_verdict();
     record.header.cells.truncate(4);
