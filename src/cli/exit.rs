@@ -156,6 +156,7 @@ fn of_error(record: &RunRecord, cell: &CellOutcome) -> Exit {
         CellState::Broken { class, .. } if class.starts_with("engine") || class == "connection" => {
             Exit::Engine
         }
+        CellState::Broken { class, .. } if class == "template" => Exit::Suite,
         CellState::Broken { .. } | CellState::Measured(_) | CellState::Unfit { .. } => {
             Exit::Invalid
         }

@@ -105,6 +105,7 @@ pub struct LaunchSpec {
 
 /// What an engine says of itself once it is ready.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Facts {
     /// Version as the engine says it.
     pub version: Option<String>,

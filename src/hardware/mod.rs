@@ -20,6 +20,7 @@ pub struct Gpu {
 
 /// The facts of the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Facts {
     /// Operating system, as `std::env::consts::OS`.
     pub os: String,

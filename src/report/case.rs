@@ -16,8 +16,9 @@ use crate::suite::model::{Place, UnjudgedPolicy};
 
 use super::count::inconclusive_fails;
 use super::figure;
+use super::fit::fit;
 use super::message;
-use super::sanitise::{cut, escaped_len, line};
+use super::sanitise::{cut, line};
 
 /// Bytes of XML that the whole file stays under, but for the bare cases of a plan so large that
 /// they alone take more: every planned cell is in the file.
@@ -265,7 +266,10 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
         |kind: &str| Note::new(kind, said.clone().unwrap_or_default(), &evidence(), MOST_FAILED);
     let mut first = None;
     let standing = match judgement.verdict {
-        Verdict::Pass => Standing::Plain,
+        Verdict::Pass => {
+            first.clone_from(&said);
+            Standing::Plain
+        }
         Verdict::Fail => Standing::Failure(failed(class.unwrap_or("limit"))),
         Verdict::Error => Standing::Error(failed(class.unwrap_or("error"))),
         Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, judgement) => {
@@ -284,11 +288,22 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
         }
         Verdict::Skip => {
             let message = said.clone().unwrap_or_default();
-            Standing::Skipped(Note::new(class.unwrap_or("skip"), message, &[], MOST_PLAIN / 4))
+            let unfit = match &outcome.state {
+                CellState::Unfit { class: UnfitClass::OverCapacity, .. } => "capacity",
+                CellState::Unfit { class: UnfitClass::TooLong, .. } => "too-long",
+                CellState::Unfit { class: UnfitClass::Hardware, .. } => "hardware",
+                CellState::NotRun { .. } | CellState::Measured(_) | CellState::Broken { .. } => {
+                    "skip"
+                }
+            };
+            Standing::Skipped(Note::new(class.unwrap_or(unfit), message, &[], MOST_PLAIN / 4))
         }
         Verdict::Xfail => {
-            let reason = message::of_quarantine(planned);
-            let parts: Vec<String> = reason.into_iter().chain(said.clone()).collect();
+            let quarantine = planned.quarantine.as_ref();
+            let said = said.clone().unwrap_or_default();
+            let told = quarantine.is_some_and(|q| said.contains(&line(&q.reason)));
+            let reason = message::of_quarantine(planned).filter(|_| !told);
+            let parts: Vec<String> = reason.into_iter().chain([said]).collect();
             let message = message::one_line(&parts.join("; "));
             Standing::Skipped(Note::new("quarantine", message, &details, MOST_PLAIN / 4))
         }
@@ -394,73 +409,6 @@ fn make_unique(cases: &mut Cases) {
     }
 }
 
-/// Makes the file fit: outputs of good cases go first, from the first on, then the texts of the
-/// others share what is left. Verdicts, messages and figures of failures stay.
-fn fit(cases: &mut Cases, budget: usize) {
-    let mut total: usize = cases.suites.iter().flat_map(|suite| &suite.cases).map(size).sum();
-    if total <= budget {
-        return;
-    }
-    let all = |cases: &mut Cases, act: &mut dyn FnMut(&mut Case)| {
-        cases.suites.iter_mut().flat_map(|suite| &mut suite.cases).for_each(act);
-    };
-    let good = |case: &Case| matches!(case.standing, Standing::Plain | Standing::Skipped(_));
-    all(cases, &mut |case| {
-        if total > budget && good(case) && !case.output.is_empty() {
-            let before = size(case);
-            case.output = "… output dropped, the file would be too large".into();
-            total = total + size(case) - before;
-        }
-    });
-    if total <= budget {
-        return;
-    }
-    let (mut bare, mut failed) = (0, 0usize);
-    all(cases, &mut |case| {
-        if !good(case) {
-            case.output.clear();
-            failed += 1;
-        }
-        bare += size(case) - note_size(case);
-    });
-    let share = budget.saturating_sub(bare) / failed.max(1);
-    all(cases, &mut |case| {
-        if let Standing::Failure(note) | Standing::Error(note) = &mut case.standing {
-            note.text = cut(&note.text, share.saturating_sub(escaped_len(&note.message)));
-        }
-    });
-    // What is left above the budget now are the names of a very large plan; only figures can go.
-    let total: usize = cases.suites.iter().flat_map(|suite| &suite.cases).map(size).sum();
-    if total > budget {
-        all(cases, &mut |case| {
-            if good(case) {
-                case.properties.clear();
-                case.output.clear();
-            }
-        });
-    }
-}
-
-fn note_size(case: &Case) -> usize {
-    match &case.standing {
-        Standing::Plain => 0,
-        Standing::Skipped(note) | Standing::Failure(note) | Standing::Error(note) => {
-            escaped_len(&note.message) + escaped_len(&note.text)
-        }
-    }
-}
-
-/// Bytes that a case takes in the wordier of the two dialects, reckoned generously.
-fn size(case: &Case) -> usize {
-    let properties: usize =
-        case.properties.iter().map(|(k, v)| 60 + escaped_len(k) + escaped_len(v)).sum();
-    let names = [&case.classname, &case.name, &case.place.file];
-    400 + names.iter().map(|name| escaped_len(name)).sum::<usize>()
-        + properties
-        + note_size(case)
-        + escaped_len(&case.output)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -558,34 +506,5 @@ mod tests {
         let all = cases.suites.iter().flat_map(|suite| &suite.cases);
         let names: HashSet<_> = all.map(|case| (&case.classname, &case.name)).collect();
         assert_eq!(names.len(), 75);
-    }
-
-    #[test]
-    fn a_file_too_large_loses_the_output_of_good_cases_first() {
-        let mut big = cases(&fixture::every_verdict());
-        for case in big.suites.iter_mut().flat_map(|suite| &mut suite.cases) {
-            case.output = "x".repeat(8_000);
-            if let Standing::Failure(note) | Standing::Error(note) = &mut case.standing {
-                note.text = format!("{}\n{}", note.message, "y".repeat(20_000));
-            }
-        }
-        let total = |cases: &Cases| -> usize {
-            cases.suites.iter().flat_map(|suite| &suite.cases).map(size).sum()
-        };
-        let before = total(&big);
-        let mut trimmed = big.clone();
-        fit(&mut trimmed, before - 10_000);
-        assert!(total(&trimmed) <= before - 10_000);
-        let outputs: Vec<usize> =
-            trimmed.suites[0].cases.iter().map(|case| case.output.len()).collect();
-        assert!(outputs[0] < 100 && outputs[1] < 100 && outputs[10] == 8_000, "{outputs:?}");
-
-        fit(&mut big, 40_000);
-        assert!(total(&big) <= 40_000, "{}", total(&big));
-        for case in big.suites.iter().flat_map(|suite| &suite.cases) {
-            if let Standing::Failure(note) | Standing::Error(note) = &case.standing {
-                assert!(note.text.starts_with(&note.message), "{case:?}");
-            }
-        }
     }
 }

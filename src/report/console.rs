@@ -29,8 +29,7 @@ const MOST_CELLS: usize = 2_000;
 pub fn render(record: &RunRecord, width: usize, color: bool) -> String {
     let page = Page { record, width: width.max(40), color };
     let mut out = String::new();
-    let title = message::title(record);
-    let _ = writeln!(out, "{}", page.paint(Paint::Bold, &title));
+    page.wrapped(&mut out, "", &message::title(record), Paint::Bold);
     for sheet in grid::sheets(record) {
         page.sheet(&mut out, &sheet);
     }
@@ -61,6 +60,13 @@ struct Face {
     mark: Option<Mark>,
 }
 
+/// One line of a list.
+struct Row {
+    name: String,
+    figures: [String; 2],
+    mark: Mark,
+}
+
 impl Page<'_> {
     fn paint(&self, paint: Paint, text: &str) -> String {
         let code = match paint {
@@ -78,27 +84,23 @@ impl Page<'_> {
     }
 
     fn sheet(&self, out: &mut String, sheet: &Sheet) {
-        let (first, second) = figure::headline(sheet.kind);
+        let (first, _) = figure::headline(sheet.kind);
         let unit = |metric: crate::measure::Metric| metric.base.entry().unit;
         let what = match sheet.kind {
-            TestKind::Decode => format!("total {}, median TTFT in {}", unit(first), unit(second)),
+            TestKind::Decode => format!("total {}, median TTFT", unit(first)),
             TestKind::Prefill => format!("prompt {}, median TTFT", unit(first)),
             TestKind::Startup => "time to ready, KV capacity".to_owned(),
         };
         for block in &sheet.blocks {
             let axes = match (&block.row_axis, &block.column_axis) {
-                (Some(row), Some(column)) => format!(" · rows are {row}, columns are {column}"),
-                (Some(row), None) => format!(" · by {row}"),
+                (Some(row), Some(column)) => format!("rows are {row}, columns are {column}"),
+                (Some(row), None) => format!("by {row}"),
                 (None, _) => String::new(),
             };
-            let heading = match block.heading.as_str() {
-                "" => String::new(),
-                heading => format!(" · {heading}"),
-            };
-            let name = self.paint(Paint::Bold, &sheet.test);
-            let rest = super::sanitise::line(&format!(" {heading} · {what}{axes}"));
-            let rest = rest.trim_start().trim_start_matches('·');
-            let _ = writeln!(out, "\n{name} ·{}", self.paint(Paint::Dim, rest));
+            let parts = [sheet.test.as_str(), block.heading.as_str(), what.as_str(), axes.as_str()];
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            out.push('\n');
+            self.wrapped(out, "", &parts.join(" · "), Paint::Bold);
             let shown = block.cells.iter().flatten().flatten().count();
             if shown > MOST_CELLS {
                 let _ = writeln!(out, "  {} cells: too many for a table here", shown);
@@ -206,7 +208,7 @@ impl Page<'_> {
     fn list(&self, out: &mut String, kind: TestKind, block: &Block) {
         let (first, second) = figure::headline(kind);
         let digits = self.digits(block, first);
-        let mut lines: Vec<(String, [String; 2], Mark)> = Vec::new();
+        let mut lines: Vec<Row> = Vec::new();
         for (row, cells) in block.rows.iter().zip(&block.cells) {
             for cell in cells.iter().flatten() {
                 let (planned, outcome) =
@@ -219,21 +221,29 @@ impl Page<'_> {
                     TestKind::Startup => f.text(),
                 });
                 let figures = [value.unwrap_or_default(), below.unwrap_or_default()];
-                lines.push((super::sanitise::line(row), figures, grid::mark(outcome)));
+                lines.push(Row { name: row.clone(), figures, mark: grid::mark(outcome) });
             }
         }
-        let widest = |of: &dyn Fn(&(String, [String; 2], Mark)) -> usize| {
-            lines.iter().map(of).max().unwrap_or(0)
+        let widest = |of: &dyn Fn(&Row) -> usize| lines.iter().map(of).max().unwrap_or(0);
+        let label = widest(&|row| row.name.width());
+        let columns =
+            [widest(&|row| row.figures[0].width()), widest(&|row| row.figures[1].width())];
+        let marks = widest(&|row| row.mark.to_string().width());
+        // Narrow terminals get narrow gaps, then the first figure alone.
+        let needed = |gap: usize, shown: usize| {
+            let figures = columns.iter().take(shown).filter(|width| **width > 0);
+            2 + label + figures.map(|width| width + gap).sum::<usize>() + gap + marks
         };
-        let label = widest(&|line| line.0.width());
-        let columns = [widest(&|line| line.1[0].width()), widest(&|line| line.1[1].width())];
-        for (name, figures, mark) in &lines {
+        let fits = |(gap, shown): &(usize, usize)| needed(*gap, *shown) <= self.width;
+        let (gap, shown) = [(3, 2), (1, 2), (1, 1)].into_iter().find(fits).unwrap_or((1, 0));
+        for Row { name, figures, mark } in &lines {
             let mut text = format!("  {}{name}", " ".repeat(label - name.width()));
-            for (figure, width) in figures.iter().zip(columns).filter(|(_, width)| *width > 0) {
-                let _ = write!(text, "{}{figure}", " ".repeat(width + 3 - figure.width()));
+            let figures = figures.iter().zip(columns).take(shown);
+            for (figure, width) in figures.filter(|(_, width)| *width > 0) {
+                let _ = write!(text, "{}{figure}", " ".repeat(width + gap - figure.width()));
             }
             let mark = self.paint(Paint::Tone(mark.tone), &mark.to_string());
-            let _ = writeln!(out, "{text}   {mark}");
+            let _ = writeln!(out, "{text}{}{mark}", " ".repeat(gap));
         }
     }
 
@@ -265,7 +275,7 @@ impl Page<'_> {
                     out.push('\n');
                 }
                 told.push(mark.word);
-                self.wrapped(out, &format!("{mark}: "), meaning, Paint::Dim);
+                self.wrapped(out, &format!("{mark}  "), meaning, Paint::Dim);
             }
         }
     }
@@ -286,17 +296,12 @@ impl Page<'_> {
         let policy = record.header.policy.inconclusive;
         let mut told = 0;
         let mut left = 0;
-        let mut not_run = 0;
         for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
             let stands = match outcome.judgement.verdict {
                 Verdict::Fail => true,
                 Verdict::Inconclusive => inconclusive_fails(policy, &outcome.judgement),
-                Verdict::Error => {
-                    // Their launch, or the run's end, has been told already.
-                    let idle = matches!(outcome.state, CellState::NotRun { .. });
-                    not_run += usize::from(idle);
-                    !idle
-                }
+                // Why a cell did not run is told once for all of them.
+                Verdict::Error => !matches!(outcome.state, CellState::NotRun { .. }),
                 Verdict::Pass
                 | Verdict::Measured
                 | Verdict::Skip
@@ -325,22 +330,12 @@ impl Page<'_> {
         if left > 0 {
             let _ = writeln!(out, "\n… and {left} more, see summary.md");
         }
-        if not_run > 0 {
-            let reasons = record.cells.iter().filter_map(|outcome| match &outcome.state {
-                CellState::NotRun { reason } => Some(message::one_line(reason)),
-                CellState::Unfit { .. } | CellState::Measured(_) | CellState::Broken { .. } => None,
-            });
-            let mut counted: Vec<(String, usize)> = Vec::new();
-            for reason in reasons {
-                match counted.iter_mut().find(|(known, _)| *known == reason) {
-                    Some((_, n)) => *n += 1,
-                    None => counted.push((reason, 1)),
-                }
-            }
+        let not_run = message::not_run(record);
+        if !not_run.is_empty() {
             out.push('\n');
-            for (reason, n) in counted.iter().take(MOST_TOLD) {
-                self.wrapped(out, "", &format!("{}: {reason}", plural(*n, "cell")), Paint::Bold);
-            }
+        }
+        for (reason, n) in not_run.iter().take(MOST_TOLD) {
+            self.wrapped(out, "", &format!("{}: {reason}", plural(*n, "cell")), Paint::Bold);
         }
     }
 
@@ -371,8 +366,9 @@ impl Page<'_> {
     fn verdict(&self, out: &mut String) {
         let counts = Counts::of(self.record);
         let (word, tone) = verdict_word(self.record);
-        let word = self.paint(Paint::Tone(tone), word);
-        let _ = writeln!(out, "\n{word}  {}", counts.sentence());
+        let said = format!("{word}: {}", counts.sentence());
+        out.push('\n');
+        self.wrapped(out, "", &said, Paint::Tone(tone));
     }
 
     /// Text after a prefix, broken at blanks so that it stays within the width.
@@ -388,7 +384,7 @@ impl Page<'_> {
             lead = " ".repeat(indent);
             line.clear();
         };
-        for word in text.split_whitespace() {
+        for word in words(text) {
             let gap = usize::from(!line.trim().is_empty());
             if gap == 1 && line.width() + 1 + word.width() > room {
                 flush(&mut line);
@@ -396,7 +392,7 @@ impl Page<'_> {
             } else if gap == 1 {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
         }
         flush(&mut line);
     }
@@ -429,6 +425,22 @@ pub fn verdict_word(record: &RunRecord) -> (&'static str, Tone) {
 fn latency(figure: &Figure) -> String {
     let digits = usize::from(figure.value < 9.95);
     format!("{} {}", figure::column(figure.value, digits), figure.metric.base.entry().unit)
+}
+
+/// Words of a text; a number with its thousands apart stays one.
+fn words(text: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let figures = word.chars().take_while(|c| c.is_ascii_digit()).count();
+        match out.last_mut() {
+            Some(last) if figures == 3 && last.ends_with(|c: char| c.is_ascii_digit()) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => out.push(word.to_owned()),
+        }
+    }
+    out
 }
 
 /// Columns in groups that each fit into a width; a group has one column at least.
@@ -466,16 +478,23 @@ mod tests {
         for width in [40, 60, 80, 100, 140] {
             for record in [fixture::page_with_a_loss(), fixture::every_verdict()] {
                 for line in render(&record, width, false).lines() {
-                    let free = line.contains("rerun: ") || line.starts_with("inkling");
-                    assert!(free || line.width() <= width, "{width}: {line}");
+                    assert!(line.contains("rerun: ") || line.width() <= width, "{width}: {line}");
                 }
             }
         }
     }
 
     #[test]
+    fn a_number_is_not_torn_apart() {
+        assert_eq!(
+            words("< 1 936 202.5 tok/s (8 of 12)"),
+            ["<", "1 936 202.5", "tok/s", "(8", "of", "12)"]
+        );
+    }
+
+    #[test]
     fn columns_wrap_into_groups() {
-        assert_eq!(groups(&[10, 10, 10], 30), [0..3]);
+        assert_eq!(groups(&[10, 10, 10], 30).len(), 1);
         assert_eq!(groups(&[10, 10, 10], 29), [0..2, 2..3]);
         assert_eq!(groups(&[50, 10], 20), [0..1, 1..2]);
     }

@@ -12,6 +12,8 @@ use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, PlannedCellRecord, UnfitClass};
 use crate::suite::model::AxisValue;
 
+use super::sanitise::line;
+
 /// The cells of one test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sheet {
@@ -56,11 +58,7 @@ pub fn sheets(record: &RunRecord) -> Vec<Sheet> {
     }
     tests
         .into_iter()
-        .map(|(test, kind, cells)| Sheet {
-            test: test.to_owned(),
-            kind,
-            blocks: blocks(record, &cells),
-        })
+        .map(|(test, kind, cells)| Sheet { test: line(test), kind, blocks: blocks(record, &cells) })
         .collect()
 }
 
@@ -104,7 +102,7 @@ fn block(
     let label = |cell: usize, axis: Option<&str>| -> (String, Option<f64>) {
         let planned = &record.header.cells[cell];
         match axis.and_then(|axis| value(planned, axis)) {
-            Some(value) => (value.to_string(), value.number()),
+            Some(value) => (line(&value.to_string()), value.number()),
             None => (String::new(), None),
         }
     };
@@ -114,18 +112,20 @@ fn block(
             let planned = &record.header.cells[cell];
             let rest = rest(planned, None, None);
             let launch = record.header.launches.get(planned.launch).map(|l| l.name.clone());
-            (if rest.is_empty() { launch.unwrap_or_default() } else { rest }, None)
+            (if rest.is_empty() { line(&launch.unwrap_or_default()) } else { rest }, None)
         }
     };
-    let rows = in_order(cells.iter().map(|cell| row_label(*cell)).collect());
-    let columns = in_order(cells.iter().map(|cell| label(*cell, column)).collect());
+    let labelled: Vec<_> =
+        cells.iter().map(|cell| (row_label(*cell), label(*cell, column))).collect();
+    let rows = in_order(labelled.iter().map(|(row, _)| row.clone()).collect());
+    let columns = in_order(labelled.iter().map(|(_, column)| column.clone()).collect());
+    let places = |labels: &[String]| -> BTreeMap<String, usize> {
+        labels.iter().enumerate().map(|(at, label)| (label.clone(), at)).collect()
+    };
+    let (row_places, column_places) = (places(&rows), places(&columns));
     let mut placed = vec![vec![None; columns.len()]; rows.len()];
-    for cell in cells {
-        let row = rows.iter().position(|label| *label == row_label(*cell).0);
-        let column = columns.iter().position(|l| *l == label(*cell, column).0);
-        if let (Some(row), Some(column)) = (row, column) {
-            placed[row][column] = Some(*cell);
-        }
+    for (cell, (row, column)) in cells.iter().zip(&labelled) {
+        placed[row_places[&row.0]][column_places[&column.0]] = Some(*cell);
     }
     Block {
         heading,
@@ -163,7 +163,8 @@ fn rest(cell: &PlannedCellRecord, row: Option<&str>, column: Option<&str>) -> St
         let name = Some(name.as_str());
         name != row && name != column
     });
-    variant.chain(axes.map(|(name, value)| format!("{name}={value}"))).collect::<Vec<_>>().join(" ")
+    let axes = axes.map(|(name, value)| format!("{name}={value}"));
+    line(&variant.chain(axes).collect::<Vec<_>>().join(" "))
 }
 
 /// How good or bad a mark is, for its colour.

@@ -118,6 +118,13 @@ pub fn record_schema() -> serde_json::Value {
     schema.to_value()
 }
 
+/// The generated file below `schemas/`: its name and its text.
+pub fn schema_file() -> (&'static str, String) {
+    let mut text = serde_json::to_string_pretty(&record_schema()).unwrap_or_default();
+    text.push('\n');
+    ("record.schema.json", text)
+}
+
 /// Writes the outer levels on lines of their own and the inner ones compactly.
 #[derive(Default)]
 struct Outline {
@@ -238,8 +245,8 @@ mod tests {
 
     #[test]
     fn the_schema_in_the_project_is_this_one() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/record.schema.json");
-        let here = format!("{}\n", serde_json::to_string_pretty(&record_schema()).unwrap());
+        let (name, here) = schema_file();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(name);
         let there = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(here == there, "{} is stale: run `tokgate schema`", path.display());
     }

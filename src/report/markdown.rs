@@ -7,10 +7,11 @@ use std::fmt::Write;
 
 use crate::judge::Verdict;
 use crate::record::RunRecord;
+use crate::record::run_record::CellState;
 
 use super::case::verdict_name;
 use super::console::verdict_word;
-use super::count::{inconclusive_fails, last_line};
+use super::count::{inconclusive_fails, last_line, plural};
 use super::figure;
 use super::grid::{self, Block, Sheet};
 use super::message;
@@ -27,7 +28,18 @@ pub fn render(record: &RunRecord) -> String {
     out.push(&format!("{}\n\n", markdown(&last_line(record))));
     out.push(&format!("{}\n", markdown(&message::title(record))));
     launches(record, &mut out);
-    cells(record, &mut out, "What needs an eye", needs_an_eye);
+    let not_run = |at: usize| matches!(record.cells[at].state, CellState::NotRun { .. });
+    cells(record, &mut out, "What needs an eye", |record, at| {
+        needs_an_eye(record, at) && !not_run(at)
+    });
+    // One line for all that a failed launch or an early end took with it.
+    let reasons = message::not_run(record);
+    if !reasons.is_empty() {
+        out.push("\n## Not run\n\n");
+    }
+    for (reason, n) in reasons {
+        out.push(&format!("- {}: {}\n", plural(n, "cell"), markdown(&reason)));
+    }
     warnings(record, &mut out);
     for sheet in grid::sheets(record) {
         matrix(record, &sheet, &mut out);
@@ -144,7 +156,8 @@ fn table(record: &RunRecord, block: &Block, sheet: &Sheet) -> String {
     };
     let mut out = format!("| {} |", markdown(&corner));
     for column in &block.columns {
-        let _ = write!(out, " {} |", markdown(column));
+        let name = if block.column_axis.is_some() { column.clone() } else { first.to_string() };
+        let _ = write!(out, " {} |", markdown(&name));
     }
     let _ = writeln!(out, "\n|---|{}", "---:|".repeat(block.columns.len()));
     for (row, cells) in block.rows.iter().zip(&block.cells) {
@@ -198,6 +211,7 @@ fn facts(record: &RunRecord, out: &mut Budget) {
         out.push(&format!("\n### Launch {}\n\n", markdown(&planned.name)));
         if !launch.command.is_empty() {
             out.push(&fenced(&line(&shell_words::join(&launch.command))));
+            out.push("\n");
         }
         let facts = launch.facts.as_ref();
         let said = [

@@ -2,7 +2,7 @@
 //!
 //! Every text that leaves here has been washed; the reports only arrange them.
 
-use crate::judge::{BoundVerdict, Severity, Verdict};
+use crate::judge::{BoundVerdict, Verdict};
 use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
 use crate::suite::model::{Place, UnjudgedPolicy};
@@ -112,19 +112,19 @@ pub fn place<'a>(planned: &'a PlannedCellRecord, outcome: &CellOutcome) -> &'a P
     decided.map_or(&planned.place, |bound| &bound.place)
 }
 
-/// What is worth knowing of a cell beyond its message: every other bound, broken checks, failed
-/// requests by class, warnings.
+/// What is worth knowing of a cell beyond its message: of a measured one every other bound, broken
+/// checks and failed requests by class; its quarantine, its warnings.
 pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String> {
-    let said = outcome.judgement.message.as_deref();
+    let said = outcome.judgement.message.as_deref().unwrap_or_default();
     let mut out = Vec::new();
-    for bound in &outcome.judgement.bounds {
-        if Some(bound.message.as_str()) != said && !bound.message.is_empty() {
-            out.push(format!("{}: {}", bound_word(bound.verdict), bound.message));
-        }
-    }
     if let Some(measured) = figure::measurement(outcome) {
+        for bound in &outcome.judgement.bounds {
+            if !said.contains(&bound.message) {
+                out.push(format!("{}: {}", bound_word(bound.verdict), bound.message));
+            }
+        }
         for check in measured.checks.iter().filter(|check| check.fault.is_some()) {
-            if Some(check.message.as_str()) != said {
+            if !said.contains(&check.message) {
                 out.push(format!("check: {}", check.message));
             }
         }
@@ -134,8 +134,13 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
             out.push(format!("{n} × {class}: {message}"));
         }
     }
-    out.extend(of_quarantine(planned));
-    out.extend(cell_warnings(outcome).map(|warning| format!("warning: {warning}")));
+    if let Some(quarantine) = &planned.quarantine
+        && !said.contains(&quarantine.reason)
+    {
+        out.extend(of_quarantine(planned));
+    }
+    let warnings = cell_warnings(outcome).filter(|warning| *warning != said);
+    out.extend(warnings.map(|warning| format!("warning: {warning}")));
     out.iter().map(|text| line(text)).collect()
 }
 
@@ -166,16 +171,6 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
     let mut unjudged = 0;
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         out.extend(cell_warnings(outcome).map(|text| line(&format!("{}: {text}", name(planned)))));
-        for (bound, judged) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
-            let broken = matches!(judged.verdict, BoundVerdict::Fail | BoundVerdict::NoData);
-            // The judge may have warned of it in the very same words.
-            if broken
-                && bound.severity == Severity::Warn
-                && !cell_warnings(outcome).any(|text| text.contains(&judged.message))
-            {
-                out.push(line(&format!("{}: {}", name(planned), judged.message)));
-            }
-        }
         unjudged += usize::from(outcome.judgement.verdict == Verdict::Measured);
     }
     if unjudged > 0 && record.header.policy.unjudged == UnjudgedPolicy::Warn {
@@ -185,6 +180,20 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
         ));
     }
     out
+}
+
+/// Why cells have not run, each reason with its number of cells.
+pub fn not_run(record: &RunRecord) -> Vec<(String, usize)> {
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for outcome in &record.cells {
+        let CellState::NotRun { reason } = &outcome.state else { continue };
+        let reason = one_line(reason);
+        match counted.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, n)) => *n += 1,
+            None => counted.push((reason, 1)),
+        }
+    }
+    counted
 }
 
 /// A failed launch in full: step, message, exit, the telling lines of its log.

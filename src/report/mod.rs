@@ -9,6 +9,7 @@ pub mod console;
 pub mod count;
 pub mod figure;
 pub mod files;
+pub mod fit;
 pub mod grid;
 pub mod json;
 pub mod junit;
