@@ -148,8 +148,7 @@ impl Context {
 
     fn unknown_part(&self, dotted: &str, known: &str, part: &str) -> TemplateError {
         let error = TemplateError::new(format!("`{dotted}` is not known"));
-        let parent =
-            if known.is_empty() { Some(self.root.clone()) } else { self.look_up(known) };
+        let parent = if known.is_empty() { Some(self.root.clone()) } else { self.look_up(known) };
         let names: Vec<String> = parent
             .and_then(|parent| parent.try_iter().ok())
             .map(|names| names.filter_map(|name| name.as_str().map(str::to_owned)).collect())

@@ -87,8 +87,7 @@ impl TestGrid {
             None => None,
         };
         let row_values = rows.values(suite, test);
-        let column_values =
-            columns.map(|axis| axis.values(suite, test)).unwrap_or_default();
+        let column_values = columns.map(|axis| axis.values(suite, test)).unwrap_or_default();
         let mut entries = HashMap::with_capacity(grid.entries.len());
         for (index, entry) in (0u32..).zip(&grid.entries) {
             let Some(row) = row_values.get(&entry.row) else { continue };
@@ -139,9 +138,7 @@ impl TestBound {
                 match entry.limit {
                     GridLimit::None => None,
                     GridLimit::Over => Some((Asked::Over(&entry.place), Some(at))),
-                    GridLimit::Value(value) => {
-                        Some((Asked::Number(value, &entry.place), Some(at)))
-                    }
+                    GridLimit::Value(value) => Some((Asked::Number(value, &entry.place), Some(at))),
                 }
             }
         }

@@ -122,16 +122,15 @@ impl Plan {
         let seconds = match &self.test(cell).kind {
             TestSetting::Startup => 0.0,
             TestSetting::Prefill { samples, .. } => {
-                let rate =
-                    target(Base::PrefillThroughput, None, Side::Min).unwrap_or(PREFILL_RATE);
+                let rate = target(Base::PrefillThroughput, None, Side::Min).unwrap_or(PREFILL_RATE);
                 1.0 + f64::from(*samples) * context / rate
             }
             TestSetting::Decode(setting) => {
                 let streams = self.concurrency(cell) as f64;
                 let rate = target(Base::OutputThroughput, None, Side::Min)
                     .map_or(STREAM_RATE, |total| total / streams);
-                let ttft = target(Base::Ttft, Some(Stat::P50), Side::Max)
-                    .map_or(WARM_TTFT, |ms| ms / 1e3);
+                let ttft =
+                    target(Base::Ttft, Some(Stat::P50), Side::Max).map_or(WARM_TTFT, |ms| ms / 1e3);
                 let waves = (f64::from(setting.ttft_samples) / streams).ceil().max(3.0);
                 let window =
                     setting.duration.as_secs_f64().max(f64::from(setting.min_tokens) / rate);

@@ -92,7 +92,8 @@ fn all_cells(suite: &Suite, sharing: &mut Sharing<'_>, sightings: &mut Sightings
                 }
                 if !excluded {
                     let launch = sharing.launch_of(setting, index, &point);
-                    let cell = Cell { test: index, setting, launch, point: point.as_slice().into() };
+                    let cell =
+                        Cell { test: index, setting, launch, point: point.as_slice().into() };
                     sightings.seen(&cell);
                     cells.push(cell);
                 }
@@ -196,9 +197,8 @@ struct Projection<T> {
 
 impl<T> Projection<T> {
     fn new(uses: &std::collections::BTreeSet<String>, test: &Test) -> Projection<T> {
-        let used = |(_, axis): &(usize, &crate::suite::model::Axis)| {
-            uses_name(uses, "axis", &axis.name)
-        };
+        let used =
+            |(_, axis): &(usize, &crate::suite::model::Axis)| uses_name(uses, "axis", &axis.name);
         let positions =
             test.axes.iter().enumerate().filter(used).map(|(position, _)| position).collect();
         Projection { positions, seen: HashMap::new() }
@@ -241,9 +241,10 @@ impl<'s> Sharing<'s> {
                     .iter()
                     .map(|test| {
                         let templates = request_templates(test);
-                        templates.iter().any(|text| crate::template::has_syntax(text)).then(|| {
-                            Projection::new(&scene.uses(templates.into_iter()), test)
-                        })
+                        templates
+                            .iter()
+                            .any(|text| crate::template::has_syntax(text))
+                            .then(|| Projection::new(&scene.uses(templates.into_iter()), test))
                     })
                     .collect()
             })
@@ -344,6 +345,7 @@ pub(super) fn template_trouble(blame: Blame) -> Trouble {
         span: blame.span,
         place: blame.place,
         message: format!("{}: {}", blame.key, blame.error.message),
+        key: Some(blame.key),
         help: blame.error.help,
         warning: false,
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use minijinja::Value;
 use serde_json::Value as Json;
 
-use super::launch::Runtime;
+use super::spec::Runtime;
 use crate::hardware::need::{Count, Vram};
 use crate::suite::model::{AxisValue, Place, SecretSource, Setting, Suite, Test, TestSetting};
 use crate::template::{self, Context, TemplateError};
@@ -38,12 +38,13 @@ pub(super) struct Blame {
     pub(super) key: String,
     pub(super) span: Option<Range<usize>>,
     pub(super) place: Option<Place>,
-    pub(super) error: TemplateError,
+    /// Boxed, since results carry it.
+    pub(super) error: Box<TemplateError>,
 }
 
 impl Blame {
     pub(super) fn new(key: impl Into<String>, error: TemplateError) -> Blame {
-        Blame { key: key.into(), span: None, place: None, error }
+        Blame { key: key.into(), span: None, place: None, error: Box::new(error) }
     }
 
     /// The error alone, with its key in the message.
@@ -51,7 +52,7 @@ impl Blame {
         TemplateError {
             message: format!("{}: {}", self.key, self.error.message),
             span: None,
-            ..self.error
+            ..*self.error
         }
     }
 }
@@ -108,12 +109,7 @@ impl Scene {
                 Var { name: name.clone(), value: value.clone(), uses }
             })
             .collect();
-        Scene {
-            base,
-            vars,
-            secrets: setting.secrets.clone(),
-            pinned_port: setting.engine.port,
-        }
+        Scene { base, vars, secrets: setting.secrets.clone(), pinned_port: setting.engine.port }
     }
 
     /// Whether a secret of that name is declared.
@@ -254,9 +250,7 @@ impl Scene {
             let value = if var.uses.is_empty() && !any_syntax(&var.value) {
                 template::from_json(&var.value)
             } else {
-                let mut seen = context
-                    .clone()
-                    .with("vars", Value::from_pairs(done.clone()));
+                let mut seen = context.clone().with("vars", Value::from_pairs(done.clone()));
                 for later in &self.vars[index..] {
                     seen = seen.without(
                         format!("vars.{}", later.name),
@@ -408,7 +402,8 @@ fn matrix(suite: &Suite) -> Value {
         };
         let values = &mut axes[index].1;
         // Most tests share their axes, and a long axis should not be compared value by value.
-        if values.len() == axis.values.len() && values.iter().zip(&axis.values).all(|(a, b)| *a == b)
+        if values.len() == axis.values.len()
+            && values.iter().zip(&axis.values).all(|(a, b)| *a == b)
         {
             continue;
         }

@@ -58,10 +58,7 @@ impl Sieve {
     /// Whether a cell of the test passes.
     pub(crate) fn passes(&self, setting: u32, point: &[u16]) -> bool {
         self.settings.as_ref().is_none_or(|passes| passes[setting as usize])
-            && self
-                .axes
-                .iter()
-                .all(|(position, passes)| passes[usize::from(point[*position])])
+            && self.axes.iter().all(|(position, passes)| passes[usize::from(point[*position])])
     }
 }
 

@@ -163,7 +163,10 @@ impl<'s> Sightings<'s> {
     pub(super) fn into_troubles(self) -> Vec<Trouble> {
         let suite = self.suite;
         let mut troubles = Vec::new();
-        let mut unmet = |selector: &Selector, what: &str, tests: &[usize], place: Option<&Place>| {
+        let mut unmet = |selector: &Selector,
+                         what: &str,
+                         tests: &[usize],
+                         place: Option<&Place>| {
             let named = misnamed(suite, selector, tests, place);
             if named.is_empty() {
                 let at = selector.place.clone().or_else(|| place.cloned());

@@ -10,8 +10,8 @@ use super::scene::{Moment, Scene};
 use super::{Selection, Trouble};
 use crate::judge::{Severity, Side};
 use crate::suite::model::{
-    AxisValue, CommandForm, CommandText, EngineSource, GridLimit, Key, Limits, Place,
-    Predicate, SecretSource, Selector, Suite,
+    AxisValue, CommandForm, CommandText, EngineSource, GridLimit, Key, Limits, Place, Predicate,
+    SecretSource, Selector, Suite,
 };
 use crate::template::{self, TemplateError, nearest};
 
@@ -83,6 +83,7 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
                     code: "pasted-habit",
                     span: Some(command.span.clone()),
                     place: Some(command.place.clone()),
+                    key: Some(key.to_owned()),
                     message: format!("{key}: {}", error.message),
                     help: error.help,
                     warning: false,
@@ -109,7 +110,9 @@ fn secrets(suite: &Suite, troubles: &mut Vec<Trouble>) {
                 warning: true,
                 ..Trouble::new(
                     "unset-secret",
-                    format!("the environment variable {variable} of the secret `{name}` is not set"),
+                    format!(
+                        "the environment variable {variable} of the secret `{name}` is not set"
+                    ),
                 )
                 .help(format!("set {variable} before the run"))
             });
@@ -175,8 +178,11 @@ pub(super) fn misnamed(
         }
         if predicate.is_range() && values.iter().all(|value| value.number().is_none()) {
             troubles.push(
-                trouble("range-without-numbers", format!("axis `{name}` has no numbers for a range"))
-                    .help("write a value or a list"),
+                trouble(
+                    "range-without-numbers",
+                    format!("axis `{name}` has no numbers for a range"),
+                )
+                .help("write a value or a list"),
             );
         }
         for text in predicate.values() {
@@ -203,7 +209,7 @@ pub(super) fn no_axis(suite: &Suite, tests: &[usize], name: &str) -> Trouble {
             .filter(|test| test.axes.iter().any(|axis| axis.name == name))
             .map(|test| test.name.as_str())
             .collect();
-        format!("the axis belongs to test {}", listed(holders.into_iter()))
+        format!("tests with that axis: {}", listed(holders.into_iter()))
     } else {
         match nearest(name, here.iter().copied()) {
             Some(name) => format!("did you mean `{name}`?"),
@@ -250,8 +256,7 @@ fn twice(suite: &Suite, troubles: &mut Vec<Trouble>) {
     let mut scalars: BTreeMap<Same<'_>, &Place> = BTreeMap::new();
     let mut entries: BTreeMap<Same<'_>, HashMap<(&str, Option<&str>), &Place>> = BTreeMap::new();
     let sorted = |selector: &Selector| {
-        let mut parts: Vec<String> =
-            selector.to_string().split(' ').map(str::to_owned).collect();
+        let mut parts: Vec<String> = selector.to_string().split(' ').map(str::to_owned).collect();
         parts.sort();
         parts
     };

@@ -102,8 +102,7 @@ impl fmt::Display for Selector {
         for (index, (key, predicate)) in self.predicates.iter().enumerate() {
             let blank = if index > 0 { " " } else { "" };
             write!(f, "{blank}{key}=")?;
-            let tokens =
-                matches!(key, Key::Axis(name) if axis_kind(name) == AxisKind::Tokens);
+            let tokens = matches!(key, Key::Axis(name) if axis_kind(name) == AxisKind::Tokens);
             predicate.write(f, tokens)?;
         }
         Ok(())
@@ -254,9 +253,11 @@ pub fn parse_predicate(
 pub fn canonical(kind: AxisKind, text: &str) -> Result<String, Unreadable> {
     match kind {
         AxisKind::Tokens => Ok(text.parse::<Tokens>()?.to_string()),
-        AxisKind::Count => text.replace('_', "").parse::<u64>().map(|n| n.to_string()).map_err(
-            |_| unreadable(format!("`{text}` is not a count"), "write a whole number, like 32"),
-        ),
+        AxisKind::Count => {
+            text.replace('_', "").parse::<u64>().map(|n| n.to_string()).map_err(|_| {
+                unreadable(format!("`{text}` is not a count"), "write a whole number, like 32")
+            })
+        }
         AxisKind::Rate => match text.replace('_', "").parse::<f64>() {
             Ok(rate) if rate.is_finite() => Ok(rate.to_string()),
             Ok(_) | Err(_) => Err(unreadable(

@@ -281,8 +281,10 @@ fn operators(reading: &Reading, found: &mut Vec<TemplateError>) {
         let text = word.text.as_str();
         let last = index + 1 == reading.words.len();
         let error = match text {
-            "|" | "||" | "|&" => TemplateError::new(format!("`{text}` is for a shell, and none runs"))
-                .help("name one program, or set shell = true; the output goes to the log anyway"),
+            "|" | "||" | "|&" => TemplateError::new(format!(
+                "`{text}` is for a shell, and none runs"
+            ))
+            .help("name one program, or set shell = true; the output goes to the log anyway"),
             "&&" | ";" => TemplateError::new(format!("`{text}` is for a shell, and none runs"))
                 .help("put what comes first into setup = [\"…\"], or set shell = true"),
             "&" => background(0..0),
@@ -291,10 +293,10 @@ fn operators(reading: &Reading, found: &mut Vec<TemplateError>) {
                 TemplateError::new("`;` is for a shell, and none runs")
                     .help("put what comes first into setup = [\"…\"], or set shell = true")
             }
-            _ if redirects(text) => {
-                TemplateError::new(format!("the redirection `{text}` is for a shell, and none runs"))
-                    .help("remove it: the engine's output goes to its log; or set shell = true")
-            }
+            _ if redirects(text) => TemplateError::new(format!(
+                "the redirection `{text}` is for a shell, and none runs"
+            ))
+            .help("remove it: the engine's output goes to its log; or set shell = true"),
             _ if text == "~" || text.starts_with("~/") => {
                 TemplateError::new("`~` is not replaced, since no shell runs")
                     .help(format!("write {{{{ env.HOME }}}}{}", &text[1..].replace(HOLE, "…")))
@@ -346,7 +348,8 @@ fn containers(reading: &Reading, found: &mut Vec<TemplateError>) {
             return;
         }
         let letters = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        let switches = letters.is_some_and(|l| !l.is_empty() && l.chars().all(|c| "ditPq".contains(c)));
+        let switches =
+            letters.is_some_and(|l| !l.is_empty() && l.chars().all(|c| "ditPq".contains(c)));
         let has = |letter: char| switches && letters.is_some_and(|l| l.contains(letter));
         if has('d') || text == "--detach" {
             found.push(

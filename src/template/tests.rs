@@ -44,7 +44,10 @@ fn a_value_is_one_argument_whatever_the_author_quoted() {
 
 #[test]
 fn a_list_is_a_whole_word_and_becomes_that_many() {
-    assert_eq!(line("serve {{ vars.extra }} end"), ["serve", "--reasoning-parser", "in kling", "end"]);
+    assert_eq!(
+        line("serve {{ vars.extra }} end"),
+        ["serve", "--reasoning-parser", "in kling", "end"]
+    );
     assert_eq!(line("serve {{ vars.none }} end"), ["serve", "end"]);
     let error = render_line("serve --x={{ vars.extra }}", &context()).unwrap_err();
     assert_eq!(error.message, "a list must be a whole word of the command");
@@ -58,16 +61,19 @@ fn a_list_is_a_whole_word_and_becomes_that_many() {
 
 #[test]
 fn branches_blocks_and_filters_work_in_commands() {
-    assert_eq!(line("s {% if vars.flag %}--a {{ port }}{% endif %} {{ '--b' if not vars.flag }}"), [
-        "s", "--a", "8000"
-    ]);
-    assert_eq!(line("s {{ vars.size | tokens }} {{ matrix.concurrency | max }} {{ vars.flag }}"), [
-        "s", "1048576", "128", "true"
-    ]);
+    assert_eq!(
+        line("s {% if vars.flag %}--a {{ port }}{% endif %} {{ '--b' if not vars.flag }}"),
+        ["s", "--a", "8000"]
+    );
+    assert_eq!(
+        line("s {{ vars.size | tokens }} {{ matrix.concurrency | max }} {{ vars.flag }}"),
+        ["s", "1048576", "128", "true"]
+    );
     assert_eq!(line("s {% set x %}a {{ model.name }}{% endset %}{{ x }}"), ["s", "a org/my model"]);
-    assert_eq!(line("s {{ vars.share }} {{ env.HOME }}/m # a comment\n b"), [
-        "s", "0.9", "/home/me/m", "b"
-    ]);
+    assert_eq!(
+        line("s {{ vars.share }} {{ env.HOME }}/m # a comment\n b"),
+        ["s", "0.9", "/home/me/m", "b"]
+    );
 }
 
 #[test]
@@ -165,12 +171,7 @@ fn pasted_habits_are_recognised() {
         assert_eq!(found.len(), 1, "{template}: {found:?}");
         let error = &found[0];
         let span = error.span.clone().unwrap();
-        format!(
-            "{} [{}] -> {}",
-            error.message,
-            &template[span],
-            error.help.as_deref().unwrap()
-        )
+        format!("{} [{}] -> {}", error.message, &template[span], error.help.as_deref().unwrap())
     };
     let all = [
         "A_B=1 C='x y' vllm serve {{ model.name }}",
