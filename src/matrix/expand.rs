@@ -345,6 +345,7 @@ pub(super) fn template_trouble(blame: Blame) -> Trouble {
         span: blame.span,
         place: blame.place,
         message: format!("{}: {}", blame.key, blame.error.message),
+        key: Some(blame.key),
         help: blame.error.help,
         warning: false,
     }

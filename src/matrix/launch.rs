@@ -1,15 +1,17 @@
-//! A launch rendered: the engine's command, environment, files and addresses, for the plan with
-//! stand-ins for what only a run knows, and for a run with the real values.
+//! A launch rendered: the engine's command, environment, files and addresses; setup commands and
+//! requests beside it.
+//!
+//! The same code renders for the plan, with stand-ins for what only a run knows, and for a run. What
+//! a run makes of it is said in [`super::spec`].
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use minijinja::Value;
-use sha2::{Digest, Sha256};
 
 use super::scene::{Blame, Moment, Role, Scene, rendered_json};
-use super::{Cell, Plan};
-use crate::engine::{Command, Kind, LaunchSpec, StopSpec};
+use super::spec::RenderedRequest;
+use crate::engine::Kind;
 use crate::suite::model::{
     CommandForm, CommandText, Engine, EngineSource, Setting, SimClock, Suite, Test,
 };
@@ -18,47 +20,17 @@ use crate::template::{self, Context, TemplateError};
 /// The port that a plan assumes for templates that reckon with it.
 const PLANNED_PORT: u16 = 8000;
 
-/// What only a run knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Runtime {
-    /// The port that the engine shall use.
-    pub port: u16,
-    /// Secrets by name, with their values.
-    pub secrets: Vec<(String, String)>,
-    /// Identity of the run.
-    pub run_id: String,
-    /// `run.dir` of templates: where commands may put files.
-    pub run_dir: PathBuf,
-    /// Where logs and engine files go.
-    pub out_dir: PathBuf,
-    /// How many engines were started for this launch before: 0 for the first.
-    pub launch_ordinal: usize,
-    /// This program, for the simulated engine's command.
-    pub executable: PathBuf,
-    /// Seed of the run; the simulated engine gets one derived from it.
-    pub seed: u64,
-}
-
-/// The parts of a cell's requests that templates decide.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RenderedRequest {
-    /// Header names in lower case, with their values; the api key stands here as `authorization`.
-    pub headers: Vec<(String, String)>,
-    /// Extra fields of the body.
-    pub body: serde_json::Map<String, serde_json::Value>,
-}
-
 /// A launch as rendered. Cells whose launches are equal share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Rendered {
-    setting: u32,
-    host: String,
-    command: Option<Vec<String>>,
-    url: String,
-    env: Vec<(String, String)>,
-    files: Vec<(String, String)>,
-    stop: Option<Vec<String>>,
-    metrics: Vec<String>,
+    pub(super) setting: u32,
+    pub(super) host: String,
+    pub(super) command: Option<Vec<String>>,
+    pub(super) url: String,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) files: Vec<(String, String)>,
+    pub(super) stop: Option<Vec<String>>,
+    pub(super) metrics: Vec<String>,
 }
 
 /// The templates of an engine, setup aside.
@@ -124,7 +96,7 @@ fn blame(command: &CommandText, key: &str, error: TemplateError) -> Blame {
 }
 
 /// Where an engine answers, read from a url.
-fn address(url: &str) -> Result<(String, u16), TemplateError> {
+pub(super) fn address(url: &str) -> Result<(String, u16), TemplateError> {
     let refused = |why: &str| {
         TemplateError::new(format!("`{url}` is no url of an engine: {why}"))
             .help("write it like \"http://127.0.0.1:8000\"")
@@ -299,183 +271,6 @@ fn sim_command(
     argv
 }
 
-impl Plan {
-    fn first_cell(&self, launch: usize) -> &Cell {
-        &self.cells[self.launches[launch].cells.start]
-    }
-
-    /// The seed of the simulated engine of a launch: it differs by launch and ordinal, and depends
-    /// on nothing else but the run's seed, whatever is selected.
-    pub fn engine_seed(&self, launch: usize, runtime: &Runtime) -> u64 {
-        let mut hash = Sha256::new();
-        hash.update(runtime.seed.to_le_bytes());
-        hash.update((runtime.launch_ordinal as u64).to_le_bytes());
-        hash.update(self.launches[launch].name.as_bytes());
-        let digest: [u8; 32] = hash.finalize().into();
-        // 63 bits, so that the number also fits the signed integers of TOML and JSON readers.
-        digest[..8].iter().fold(0, |seed, byte| (seed << 8) | u64::from(*byte)) >> 1
-    }
-
-    /// The name of a launch in file names: with the ordinal from the second engine on.
-    fn stem(&self, launch: usize, ordinal: usize) -> String {
-        let name = &self.launches[launch].name;
-        if ordinal == 0 {
-            format!("engine-{name}")
-        } else {
-            format!("engine-{name}-{}", ordinal + 1)
-        }
-    }
-
-    fn rendered(&self, launch: usize, running: Option<&Runtime>) -> Result<Rendered, Vec<Blame>> {
-        let cell = self.first_cell(launch);
-        let scene = &self.scenes[cell.setting as usize];
-        let engine = &self.suite.settings[cell.setting as usize].engine;
-        let uses = scene.uses(engine_templates(engine).into_iter());
-        let at = (self.test(cell), &*cell.point);
-        match running {
-            None => render_planned(&self.suite, scene, cell.setting, &uses, at),
-            Some(runtime) => {
-                let dir = runtime.out_dir.join(self.stem(launch, runtime.launch_ordinal));
-                let seed = self.engine_seed(launch, runtime);
-                let launch = (&*dir.to_string_lossy(), Moment::Running(runtime), seed);
-                render(&self.suite, scene, cell.setting, &uses, at, launch)
-            }
-        }
-    }
-
-    /// Everything that a launch needs, rendered with the values of a run.
-    ///
-    /// # Errors
-    /// A template that can't be rendered: a secret or an environment variable that is not set.
-    pub fn launch_spec(
-        &self,
-        launch: usize,
-        runtime: &Runtime,
-    ) -> Result<LaunchSpec, TemplateError> {
-        let rendered = self.rendered(launch, Some(runtime)).map_err(first)?;
-        let cell = self.first_cell(launch);
-        let headers = self.headers(cell, Moment::Running(runtime)).map_err(Blame::into_error)?;
-        let stem = self.stem(launch, runtime.launch_ordinal);
-        Ok(self.spec(launch, rendered, headers, (runtime.port, &runtime.out_dir, &stem)))
-    }
-
-    /// A launch as it will be, with stand-ins for what only a run knows: `{port}`, `{run.id}`,
-    /// `<redacted:NAME>` for secrets.
-    ///
-    /// # Errors
-    /// A template that can't be rendered.
-    pub fn preview(&self, launch: usize) -> Result<LaunchSpec, TemplateError> {
-        let rendered = self.rendered(launch, None).map_err(first)?;
-        let cell = self.first_cell(launch);
-        let headers = self.headers(cell, Moment::Planned).map_err(Blame::into_error)?;
-        let port = self.suite.settings[cell.setting as usize].engine.port.unwrap_or(0);
-        Ok(self.spec(launch, rendered, headers, (port, Path::new(""), &self.stem(launch, 0))))
-    }
-
-    fn spec(
-        &self,
-        launch: usize,
-        rendered: Rendered,
-        headers: Vec<(String, String)>,
-        (port, out, stem): (u16, &Path, &str),
-    ) -> LaunchSpec {
-        let planned = &self.launches[launch];
-        let setting = &self.suite.settings[planned.setting as usize];
-        let engine = &setting.engine;
-        let port = match &engine.source {
-            EngineSource::Url(_) => address(&rendered.url).map_or(port, |(_, port)| port),
-            EngineSource::Command(_) | EngineSource::Sim { .. } => port,
-        };
-        let command = |argv: Vec<String>| Command { argv };
-        LaunchSpec {
-            name: planned.name.clone(),
-            kind: engine.kind,
-            version: engine.version.clone(),
-            command: rendered.command.map(command),
-            env: rendered.env,
-            files: rendered.files.into_iter().map(|(path, text)| (path.into(), text)).collect(),
-            dir: out.join(stem),
-            log: out.join(format!("{stem}.log")),
-            host: rendered.host,
-            port,
-            url: rendered.url,
-            headers,
-            metrics_urls: rendered.metrics,
-            model: setting.model.name.clone(),
-            ready: engine.ready.clone(),
-            stop: StopSpec { grace: engine.stop_grace, command: rendered.stop.map(command) },
-            log_must_contain: engine.log_must_contain.clone(),
-        }
-    }
-
-    /// The setup commands of all settings that have launches, in order, no two alike.
-    ///
-    /// # Errors
-    /// A template that can't be rendered.
-    pub fn setup(&self, runtime: &Runtime) -> Result<Vec<Command>, TemplateError> {
-        let settings: BTreeSet<u32> = self.launches.iter().map(|launch| launch.setting).collect();
-        let mut commands: Vec<Command> = Vec::new();
-        for setting in settings {
-            let moment = Moment::Running(runtime);
-            let scene = &self.scenes[setting as usize];
-            for argv in render_setup(&self.suite, scene, setting, moment).map_err(first)? {
-                if commands.iter().all(|command| command.argv != argv) {
-                    commands.push(Command { argv });
-                }
-            }
-        }
-        Ok(commands)
-    }
-
-    /// Headers and body of a cell's requests, rendered with the values of a run.
-    ///
-    /// # Errors
-    /// A template that can't be rendered.
-    pub fn request(
-        &self,
-        cell: &Cell,
-        runtime: &Runtime,
-    ) -> Result<RenderedRequest, TemplateError> {
-        render_request(
-            &self.suite,
-            &self.scenes[cell.setting as usize],
-            (self.test(cell), &cell.point),
-            &self.cell_role(cell, Some(runtime)),
-            Moment::Running(runtime),
-        )
-        .map_err(first)
-    }
-
-    fn headers(&self, cell: &Cell, moment: Moment<'_>) -> Result<Vec<(String, String)>, Blame> {
-        let runtime = match moment {
-            Moment::Running(runtime) => Some(runtime),
-            Moment::Planned | Moment::PlannedWithPort(_) => None,
-        };
-        render_headers(
-            &self.suite,
-            &self.scenes[cell.setting as usize],
-            (self.test(cell), &cell.point),
-            &self.cell_role(cell, runtime),
-            moment,
-        )
-    }
-
-    fn cell_role(&self, cell: &Cell, runtime: Option<&Runtime>) -> Role {
-        let launch = cell.launch as usize;
-        let Some(runtime) = runtime else {
-            return planned_cell_role();
-        };
-        let stem = self.stem(launch, runtime.launch_ordinal);
-        let name = format!("{}.{}", self.test(cell).name, self.cell_id(cell));
-        let text = |path: PathBuf| path.to_string_lossy().into_owned();
-        Role::Cell {
-            launch: format!("{}-{launch}-{}", runtime.run_id, runtime.launch_ordinal),
-            launch_dir: text(runtime.out_dir.join(&stem)),
-            dir: text(runtime.out_dir.join("cells").join(stem).join(super::naming::safe(&name))),
-        }
-    }
-}
-
 /// The role of a cell before the run.
 pub(super) fn planned_cell_role() -> Role {
     Role::Cell {
@@ -549,7 +344,8 @@ pub(super) fn render_request(
     }
 }
 
-fn render_headers(
+/// Renders the headers of the requests at one point of a test; the api key becomes `authorization`.
+pub(super) fn render_headers(
     suite: &Suite,
     scene: &Scene,
     at: (&Test, &[u16]),
@@ -578,11 +374,4 @@ fn render_headers(
         headers.push(("authorization".to_owned(), value));
     }
     Ok(headers)
-}
-
-fn first(blames: Vec<Blame>) -> TemplateError {
-    blames
-        .into_iter()
-        .next()
-        .map_or_else(|| TemplateError::new("a template can't be rendered"), Blame::into_error)
 }

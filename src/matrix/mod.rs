@@ -11,13 +11,19 @@ pub mod naming;
 pub mod scene;
 pub mod select;
 mod sighting;
+pub mod spec;
 mod verify;
+
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use expand::expand;
-pub use launch::{RenderedRequest, Runtime};
+pub use spec::{RenderedRequest, Runtime};
 
 use crate::judge::{Bound, Severity};
 use crate::measure::Metric;
@@ -102,6 +108,8 @@ pub struct Trouble {
     pub span: Option<Range<usize>>,
     /// The line to blame, where no bytes are known.
     pub place: Option<Place>,
+    /// The dotted key to blame, such as `engine.env.A`, where neither says enough.
+    pub key: Option<String>,
     /// What is wrong, a lowercase fragment.
     pub message: String,
     /// What to write instead.
@@ -116,6 +124,7 @@ impl Trouble {
             code,
             span: None,
             place: None,
+            key: None,
             message: message.into(),
             help: None,
             warning: false,

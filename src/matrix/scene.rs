@@ -9,7 +9,7 @@ use std::ops::Range;
 use minijinja::Value;
 use serde_json::Value as Json;
 
-use super::launch::Runtime;
+use super::spec::Runtime;
 use crate::hardware::need::{Count, Vram};
 use crate::suite::model::{AxisValue, Place, SecretSource, Setting, Suite, Test, TestSetting};
 use crate::template::{self, Context, TemplateError};
@@ -38,12 +38,13 @@ pub(super) struct Blame {
     pub(super) key: String,
     pub(super) span: Option<Range<usize>>,
     pub(super) place: Option<Place>,
-    pub(super) error: TemplateError,
+    /// Boxed, since results carry it.
+    pub(super) error: Box<TemplateError>,
 }
 
 impl Blame {
     pub(super) fn new(key: impl Into<String>, error: TemplateError) -> Blame {
-        Blame { key: key.into(), span: None, place: None, error }
+        Blame { key: key.into(), span: None, place: None, error: Box::new(error) }
     }
 
     /// The error alone, with its key in the message.
@@ -51,7 +52,7 @@ impl Blame {
         TemplateError {
             message: format!("{}: {}", self.key, self.error.message),
             span: None,
-            ..self.error
+            ..*self.error
         }
     }
 }

@@ -83,6 +83,7 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
                     code: "pasted-habit",
                     span: Some(command.span.clone()),
                     place: Some(command.place.clone()),
+                    key: Some(key.to_owned()),
                     message: format!("{key}: {}", error.message),
                     help: error.help,
                     warning: false,
@@ -208,7 +209,7 @@ pub(super) fn no_axis(suite: &Suite, tests: &[usize], name: &str) -> Trouble {
             .filter(|test| test.axes.iter().any(|axis| axis.name == name))
             .map(|test| test.name.as_str())
             .collect();
-        format!("the axis belongs to test {}", listed(holders.into_iter()))
+        format!("tests with that axis: {}", listed(holders.into_iter()))
     } else {
         match nearest(name, here.iter().copied()) {
             Some(name) => format!("did you mean `{name}`?"),

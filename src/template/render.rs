@@ -45,6 +45,9 @@ fn tokens(value: &Value) -> Result<u64, Error> {
             })
         });
     }
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
     u64::try_from(value.clone()).map_err(|_| {
         refused(
             TemplateError::new(format!("`{value}` is not a token count"))
@@ -124,32 +127,25 @@ pub(super) fn readable(error: &Error, template: &str, context: &Context) -> Temp
         source = inner.source();
     }
     let detail = error.detail().unwrap_or("");
-    let mut readable = match error.kind() {
-        ErrorKind::SyntaxError => {
-            let plain = TemplateError::new(format!("the template can't be read: {detail}"));
-            if template.contains("{{.") || template.contains("{{ .") {
-                plain.help("for a literal {{ write {{ '{{' }}, for }} write {{ '}}' }}")
-            } else {
-                plain
-            }
+    let kind = error.kind();
+    // Operators and filters tell of undefined operands in the detail of another kind.
+    let undefined = kind == ErrorKind::UndefinedError || detail.contains("` is undefined");
+    let mut readable = if kind == ErrorKind::SyntaxError {
+        let plain = TemplateError::new(format!("the template can't be read: {detail}"));
+        if template.contains("{{.") || template.contains("{{ .") {
+            plain.help("for a literal {{ write {{ '{{' }}, for }} write {{ '}}' }}")
+        } else {
+            plain
         }
-        // Operators and filters tell of undefined operands in the detail of another kind.
-        kind if kind == ErrorKind::UndefinedError || detail.contains("` is undefined") => {
-            match blamed(detail, span.clone(), template, context) {
-                Some(name) => context.unknown(&name),
-                None => TemplateError::new(if detail.is_empty() {
-                    "a name has no value".to_owned()
-                } else {
-                    detail.to_owned()
-                }),
-            }
-        }
-        ErrorKind::UnknownFilter => TemplateError::new(detail.to_owned()).help(
-            "among the filters are tokens, max, min, \
-                                                        default, join, int, lower, replace",
-        ),
-        _ if detail.is_empty() => TemplateError::new(error.kind().to_string()),
-        _ => TemplateError::new(detail.to_owned()),
+    } else if undefined && let Some(name) = blamed(detail, span.clone(), template, context) {
+        context.unknown(&name)
+    } else if kind == ErrorKind::UnknownFilter {
+        TemplateError::new(detail.to_owned())
+            .help("among the filters are tokens, max, min, default, join, int, lower, replace")
+    } else if detail.is_empty() {
+        TemplateError::new(kind.to_string())
+    } else {
+        TemplateError::new(detail.to_owned())
     };
     readable.span = readable.span.or(span);
     readable

@@ -1,0 +1,408 @@
+//! `tokgate list`: what a suite comes to: its launches with their commands, its cells with their
+//! binding limits and how long they may take.
+//!
+//! It starts nothing. As JSON it writes one line for each launch, one for each cell and a summary
+//! last, so that a million cells need no memory.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::engine::{Kind, LaunchSpec};
+use crate::judge::{Severity, Side};
+use crate::matrix::{Cell, CellBound, Plan};
+use crate::quantity::{print_duration, print_number};
+use crate::suite::model::{EngineSource, Place};
+use crate::template::TemplateError;
+
+/// Arguments of `tokgate list`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ListArgs {
+    /// The suite file.
+    pub suite: PathBuf,
+    /// Text for people, or JSON Lines: launches, cells, a summary last.
+    #[arg(long, value_enum, default_value_t = ListFormat::Text)]
+    pub format: ListFormat,
+    /// Say where the value of a key comes from, such as `engine.version`, and nothing else.
+    #[arg(long, value_name = "KEY")]
+    pub explain: Option<String>,
+}
+
+/// How the list is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ListFormat {
+    /// For people.
+    Text,
+    /// JSON Lines.
+    Json,
+}
+
+/// Why a list was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The output does not take it.
+    #[error("the list can't be written: {0}")]
+    Output(#[from] io::Error),
+    /// A launch can't be rendered.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// Writes the list of a plan.
+///
+/// # Errors
+/// The output does not take it, or a launch can't be rendered any more.
+pub fn run(args: &ListArgs, plan: &Plan, out: impl Write) -> Result<(), ListError> {
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    match args.format {
+        ListFormat::Text => text(plan, &mut out)?,
+        ListFormat::Json => json(plan, &mut out)?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+enum Line<'a> {
+    Launch {
+        name: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        variant: Option<&'a str>,
+        engine: Kind,
+        /// Program and arguments; absent where nothing is started.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        argv: Option<&'a [String]>,
+        url: &'a str,
+        /// Names only: values may be nobody's business.
+        env: Vec<&'a str>,
+        cells: usize,
+    },
+    Cell {
+        id: &'a str,
+        classname: &'a str,
+        test: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        variant: Option<&'a str>,
+        launch: &'a str,
+        /// Seconds.
+        estimate: f64,
+        bounds: Vec<BoundLine>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        quarantine: Option<QuarantineLine<'a>>,
+    },
+    Summary {
+        suite: &'a str,
+        launches: usize,
+        cells: usize,
+        /// Cells that nothing is expected of.
+        unjudged: usize,
+        /// Seconds, engine starts aside.
+        estimate: f64,
+        plan: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct BoundLine {
+    metric: String,
+    /// What the cell must reach, slack taken off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<f64>,
+    /// What the cell must stay below, slack added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<f64>,
+    /// The number as written, where slack makes it another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<f64>,
+    /// Whether the cell must be over capacity.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    over: bool,
+    severity: Severity,
+    /// File and line.
+    #[serde(serialize_with = "as_text")]
+    at: Place,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct QuarantineLine<'a> {
+    reason: &'a str,
+    #[serde(serialize_with = "as_text")]
+    expires: jiff::civil::Date,
+    #[serde(serialize_with = "as_text")]
+    at: &'a Place,
+}
+
+fn as_text<S: serde::Serializer>(
+    value: &impl std::fmt::Display,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+impl BoundLine {
+    fn new(bound: CellBound) -> BoundLine {
+        let limit = |side: Side| bound.bound.filter(|b| b.side == side).map(|b| b.limit);
+        BoundLine {
+            metric: bound.metric.to_string(),
+            min: limit(Side::Min),
+            max: limit(Side::Max),
+            target: bound.bound.filter(|b| b.target != b.limit).map(|b| b.target),
+            over: bound.bound.is_none(),
+            severity: bound.severity,
+            at: bound.place,
+        }
+    }
+}
+
+fn json(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
+    for (index, launch) in plan.launches.iter().enumerate() {
+        let spec = plan.preview(index)?;
+        let line = Line::Launch {
+            name: &launch.name,
+            variant: plan.suite.settings[launch.setting as usize].variant.as_deref(),
+            engine: spec.kind,
+            argv: spec.command.as_ref().map(|command| command.argv.as_slice()),
+            url: &spec.url,
+            env: spec.env.iter().map(|(name, _)| name.as_str()).collect(),
+            cells: launch.cells.len(),
+        };
+        write_line(out, &line)?;
+    }
+    let mut total = Duration::ZERO;
+    let mut unjudged = 0;
+    let mut id = String::new();
+    // The class changes with test and setting only.
+    let mut class = (u32::MAX, u32::MAX, String::new());
+    for cell in &plan.cells {
+        id.clear();
+        plan.write_cell_id(cell, &mut id);
+        if (class.0, class.1) != (cell.test, cell.setting) {
+            class = (cell.test, cell.setting, plan.classname(cell));
+        }
+        let bounds = plan.bounds(cell);
+        let estimate = plan.estimate_with(cell, &bounds);
+        total += estimate;
+        unjudged += usize::from(bounds.is_empty());
+        let line = Line::Cell {
+            id: &id,
+            classname: &class.2,
+            test: &plan.test(cell).name,
+            variant: plan.variant(cell),
+            launch: &plan.launches[cell.launch as usize].name,
+            estimate: tenths(estimate),
+            bounds: bounds.into_iter().map(BoundLine::new).collect(),
+            quarantine: plan.quarantine(cell).map(|quarantine| QuarantineLine {
+                reason: &quarantine.reason,
+                expires: quarantine.expires,
+                at: &quarantine.place,
+            }),
+        };
+        write_line(out, &line)?;
+    }
+    let summary = Line::Summary {
+        suite: &plan.suite.name,
+        launches: plan.launches.len(),
+        cells: plan.cells.len(),
+        unjudged,
+        estimate: tenths(total),
+        plan: &plan.hash,
+    };
+    write_line(out, &summary)?;
+    Ok(())
+}
+
+fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+/// Seconds, rounded to a tenth: an estimate is no better than that.
+fn tenths(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10.0).round() / 10.0
+}
+
+fn text(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
+    let mut total = Duration::ZERO;
+    let mut unjudged = 0;
+    for (index, launch) in plan.launches.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        launch_text(plan, index, &plan.preview(index)?, out)?;
+        let cells = &plan.cells[launch.cells.clone()];
+        let width = cells.iter().take(10_000).map(|cell| plan.cell_id(cell).len()).max();
+        let width = width.unwrap_or(0).min(60);
+        let mut test = None;
+        for cell in cells {
+            if test != Some(cell.test) {
+                test = Some(cell.test);
+                writeln!(out, "  {}", plan.classname(cell))?;
+            }
+            let bounds = plan.bounds(cell);
+            let estimate = plan.estimate_with(cell, &bounds);
+            total += estimate;
+            unjudged += usize::from(bounds.is_empty());
+            cell_text(plan, cell, estimate, &bounds, width, out)?;
+        }
+    }
+    if !plan.launches.is_empty() {
+        writeln!(out)?;
+    }
+    write!(
+        out,
+        "{}: {} in {}, about {} without engine starts",
+        plan.suite.name,
+        counted(plan.cells.len(), "cell", "cells"),
+        counted(plan.launches.len(), "launch", "launches"),
+        rough(total)
+    )?;
+    if unjudged > 0 {
+        write!(out, "; nothing is expected of {}", counted(unjudged, "cell", "cells"))?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn launch_text(
+    plan: &Plan,
+    index: usize,
+    spec: &LaunchSpec,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let launch = &plan.launches[index];
+    let setting = &plan.suite.settings[launch.setting as usize];
+    write!(out, "launch {}", launch.name)?;
+    if let Some(variant) = &setting.variant
+        && *variant != launch.name
+    {
+        write!(out, " (variant {variant})")?;
+    }
+    writeln!(out, ": {}", counted(launch.cells.len(), "cell", "cells"))?;
+    match (&spec.command, &setting.engine.source) {
+        (Some(command), _) => writeln!(out, "  $ {}", shell_words::join(&command.argv))?,
+        (None, EngineSource::Sim { .. }) => writeln!(out, "  the simulated engine, in process")?,
+        (None, EngineSource::Command(_) | EngineSource::Url(_)) => {
+            writeln!(out, "  running at {}", spec.url)?;
+        }
+    }
+    if !spec.env.is_empty() {
+        let names: Vec<&str> = spec.env.iter().map(|(name, _)| name.as_str()).collect();
+        writeln!(out, "  env {}", names.join(" "))?;
+    }
+    Ok(())
+}
+
+fn cell_text(
+    plan: &Plan,
+    cell: &Cell,
+    estimate: Duration,
+    bounds: &[CellBound],
+    width: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut words: Vec<String> = bounds.iter().map(bound_text).collect();
+    if let Some(quarantine) = plan.quarantine(cell) {
+        words.push(format!(
+            "quarantined until {}: {} ({})",
+            quarantine.expires, quarantine.reason, quarantine.place
+        ));
+    }
+    let time = rough(estimate);
+    let line = format!("    {:width$}  {time:>6}  {}", plan.cell_id(cell), words.join("; "));
+    writeln!(out, "{}", line.trim_end())
+}
+
+fn bound_text(bound: &CellBound) -> String {
+    let severity = match bound.severity {
+        Severity::Fail => "",
+        Severity::Warn => ", warn only",
+        Severity::Report => ", report only",
+    };
+    let Some(asked) = bound.bound else {
+        return format!("over capacity ({})", bound.place);
+    };
+    let sign = match asked.side {
+        Side::Min => "≥",
+        Side::Max => "≤",
+    };
+    let unit = bound.metric.base.entry().unit;
+    let blank = if unit.is_empty() { "" } else { " " };
+    format!(
+        "{} {sign} {}{blank}{unit} ({}{severity})",
+        bound.metric,
+        print_number(asked.limit, 1),
+        bound.place
+    )
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{} {}", print_number(count as f64, 0), if count == 1 { one } else { many })
+}
+
+/// A duration to the second, or to the minute beyond an hour.
+fn rough(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().round() as u64;
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", (seconds + 30) / 60),
+        _ => print_duration(Duration::from_secs((seconds + 1800) / 3600 * 3600)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::matrix::sample::{self, Sample};
+    use crate::matrix::{Selection, expand};
+
+    fn listed(sample: &Sample, format: ListFormat) -> String {
+        let plan = expand(Arc::new(sample.suite()), &Selection::default()).unwrap();
+        let args = ListArgs { suite: "s.toml".into(), format, explain: None };
+        let mut out = Vec::new();
+        run(&args, &plan, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn example() -> Sample {
+        Sample::new("serve {{ model.name }} --tp {{ axis.layout.tp }} --port {{ port }} {{ secret.api_key }}")
+            .model("org/model")
+            .secret("api_key")
+            .env("A_B", "x")
+            .test(sample::prefill("prefill").axis(sample::tokens("context", &[8192, 16384])).axis(
+                sample::tables("layout", &[("tp8", 8), ("tp4", 4)]),
+            ))
+            .test(
+                sample::decode("decode")
+                    .axis(sample::tokens("context", &[8192]))
+                    .axis(sample::counts("concurrency", &[1, 128]))
+                    .axis(sample::tables("layout", &[("tp8", 8), ("tp4", 4)])),
+            )
+            .floor("decode", "output-throughput", 100.0, 0.05, "concurrency=128")
+            .quarantine("test=prefill context=16K layout=tp4")
+            .over("decode", "context", "8K", "layout", "tp4")
+    }
+
+    #[test]
+    fn text_shows_launches_cells_and_limits() {
+        insta::assert_snapshot!(listed(&example(), ListFormat::Text));
+    }
+
+    #[test]
+    fn json_is_a_line_each_and_a_summary_last() {
+        insta::assert_snapshot!(listed(&example(), ListFormat::Json));
+    }
+
+    #[test]
+    fn secrets_are_redacted_and_environment_values_left_out() {
+        let text = listed(&example(), ListFormat::Json) + &listed(&example(), ListFormat::Text);
+        assert!(text.contains("<redacted:api_key>"));
+        assert!(!text.contains("\"x\""));
+    }
+}
