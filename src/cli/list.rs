@@ -19,20 +19,24 @@ use crate::template::TemplateError;
 
 /// Arguments of `tokgate list`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct ListArgs {
+pub struct Args {
     /// The suite file.
     pub suite: PathBuf,
     /// Text for people, or JSON Lines: launches, cells, a summary last.
-    #[arg(long, value_enum, default_value_t = ListFormat::Text)]
-    pub format: ListFormat,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
     /// Say where the value of a key comes from, such as `engine.version`, and nothing else.
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
+    #[command(flatten)]
+    pub(super) choice: Choice,
+    #[command(flatten)]
+    pub(super) overlay: Overlay,
 }
 
 /// How the list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum ListFormat {
+pub enum Format {
     /// For people.
     Text,
     /// JSON Lines.
@@ -54,11 +58,11 @@ pub enum ListError {
 ///
 /// # Errors
 /// The output does not take it, or a launch can't be rendered any more.
-pub fn run(args: &ListArgs, plan: &Plan, out: impl Write) -> Result<(), ListError> {
+pub fn run(args: &Args, plan: &Plan, out: impl Write) -> Result<(), ListError> {
     let mut out = BufWriter::with_capacity(1 << 16, out);
     match args.format {
-        ListFormat::Text => text(plan, &mut out)?,
-        ListFormat::Json => json(plan, &mut out)?,
+        Format::Text => text(plan, &mut out)?,
+        Format::Json => json(plan, &mut out)?,
     }
     out.flush()?;
     Ok(())
@@ -362,9 +366,9 @@ mod tests {
     use crate::matrix::sample::{self, Sample};
     use crate::matrix::{Selection, expand};
 
-    fn listed(sample: &Sample, format: ListFormat) -> String {
+    fn listed(sample: &Sample, format: Format) -> String {
         let plan = expand(Arc::new(sample.suite()), &Selection::default()).unwrap();
-        let args = ListArgs { suite: "s.toml".into(), format, explain: None };
+        let args = Args { suite: "s.toml".into(), format, explain: None };
         let mut out = Vec::new();
         run(&args, &plan, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -391,17 +395,17 @@ mod tests {
 
     #[test]
     fn text_shows_launches_cells_and_limits() {
-        insta::assert_snapshot!(listed(&example(), ListFormat::Text));
+        insta::assert_snapshot!(listed(&example(), Format::Text));
     }
 
     #[test]
     fn json_is_a_line_each_and_a_summary_last() {
-        insta::assert_snapshot!(listed(&example(), ListFormat::Json));
+        insta::assert_snapshot!(listed(&example(), Format::Json));
     }
 
     #[test]
     fn secrets_are_redacted_and_environment_values_left_out() {
-        let text = listed(&example(), ListFormat::Json) + &listed(&example(), ListFormat::Text);
+        let text = listed(&example(), Format::Json) + &listed(&example(), Format::Text);
         assert!(text.contains("<redacted:api_key>"));
         assert!(!text.contains("\"x\""));
     }

@@ -3,18 +3,18 @@
 //! It parses, wires rooms together through events, and turns outcomes into exit codes. It decides
 //! nothing about figures or verdicts.
 
-//TMP mod check;
+mod check;
 mod completions;
 mod directory;
 mod exit;
 mod header;
-//TMP mod init;
-//TMP mod list;
+mod init;
+mod list;
 mod onlooker;
-mod plan;
 mod report;
 mod run;
-//TMP mod schema;
+mod schema;
+mod shape;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -92,9 +92,13 @@ enum Command {
     /// Run suites: launch the engine, measure and judge every cell, write the reports
     Run(run::Args),
     /// Check suites and say every problem, launching nothing
+    Check(check::Args),
     /// List launches and cells with the limits that bind them
+    List(list::Args),
     /// Write a commented suite that runs as written
+    Init(init::Args),
     /// Write the JSON Schemas of suite and record
+    Schema(schema::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
@@ -130,6 +134,10 @@ pub fn main() -> ExitCode {
     let global = &cli.global;
     match cli.command {
         Command::Run(args) => run::run(&args, global),
+        Command::Check(args) => check::run(&args, global).into(),
+        Command::List(args) => list::run(&args, global).into(),
+        Command::Init(args) => init::run(&args).into(),
+        Command::Schema(args) => schema::run(&args).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()

@@ -10,7 +10,7 @@ use crate::engine::redact::{Redactor, check_secret};
 use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
-use crate::matrix::{Plan, Selection};
+use crate::matrix::Plan;
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
 use crate::record::{Event, RunRecord};
@@ -25,6 +25,7 @@ use super::directory::{Directory, JOURNAL};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
+use super::shape::{self, Choice, Overlay, Planned};
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +34,12 @@ pub struct Args {
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<PathBuf>,
     #[command(flatten)]
-    shape: Shape,
+    choice: Choice,
+    #[command(flatten)]
+    overlay: Overlay,
+    /// Seed of prompts and of the simulated engine [default: random]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Write results to DIR [default: tokgate-out/<suite>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -52,29 +58,6 @@ pub struct Args {
     /// End after this time; cells that have not run are errors
     #[arg(long, value_name = "TIME", value_parser = duration)]
     time_limit: Option<Duration>,
-}
-
-/// Flags that shape what is run: a rerun command repeats them.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Shape {
-    /// Only cells that match; several are alternatives
-    #[arg(short = 'E', long = "select", value_name = "SELECTOR")]
-    select: Vec<String>,
-    /// No cells that match
-    #[arg(long, value_name = "SELECTOR")]
-    skip: Vec<String>,
-    /// The profile of the suite to run
-    #[arg(long, value_name = "NAME")]
-    profile: Option<String>,
-    /// Set a value of the suite, like test.decode.duration=5s
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// The engine is already running here
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
-    /// Seed of prompts [default: random]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -127,26 +110,11 @@ struct Ready {
 
 /// Loads, checks and expands a suite, and finds its secrets; says every problem.
 fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
-    let shape = &args.shape;
-    let color = global.color_stderr();
-    let options = LoadOptions {
-        profile: shape.profile.clone(),
-        set: shape.set.clone(),
-        url: shape.url.clone(),
-    };
-    let loaded = crate::suite::load(path, &options).map_err(|problems| {
-        eprint!("{}", problems.render(color));
-        Exit::Suite
-    })?;
-    let selection = Selection {
-        alternatives: selectors(&shape.select, "-E")?,
-        skip: selectors(&shape.skip, "--skip")?,
-    };
-    let plan = super::plan::plan(&loaded, &selection, color)?;
-    let warnings = super::plan::warnings(&loaded, &plan);
+    let Planned { plan, warnings, .. } =
+        shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
     let warned = !warnings.is_empty();
     if warned && !global.quiet {
-        eprint!("{}", warnings.render(color));
+        eprint!("{}", warnings.render(global.color_stderr()));
     }
     if plan.cells.is_empty() {
         eprintln!("error: no cell of {} is selected", path.display());
@@ -157,21 +125,6 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
     let redactor =
         Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
     Ok(Ready { plan, warned, secrets, redactor })
-}
-
-fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Exit> {
-    texts
-        .iter()
-        .map(|text| {
-            Selector::parse_line(text).map_err(|error| {
-                eprintln!("error: {flag} '{text}': {}", error.message);
-                if let Some(help) = error.help {
-                    eprintln!("  help: {help}");
-                }
-                Exit::Suite
-            })
-        })
-        .collect()
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -234,7 +187,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     let machine = hardware::probe();
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
-        seed: args.shape.seed.unwrap_or_else(|| rand::random::<u32>().into()),
+        seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         machine: &machine,
         flags: flags(args),
     });
@@ -379,19 +332,19 @@ fn shown(path: &Path) -> PathBuf {
 
 /// The flags that shaped the run, as a rerun command repeats them; the selection is not among them.
 fn flags(args: &Args) -> Vec<String> {
-    let shape = &args.shape;
+    let overlay = &args.overlay;
     let mut flags = Vec::new();
     let mut add = |flag: &str, value: &str| flags.extend([flag.to_owned(), value.to_owned()]);
-    if let Some(profile) = &shape.profile {
+    if let Some(profile) = &overlay.profile {
         add("--profile", profile);
     }
-    for set in &shape.set {
+    for set in &overlay.set {
         add("--set", set);
     }
-    if let Some(url) = &shape.url {
+    if let Some(url) = &overlay.url {
         add("--url", url);
     }
-    if let Some(seed) = shape.seed {
+    if let Some(seed) = args.seed {
         add("--seed", &seed.to_string());
     }
     if let Some(out) = &args.out {

@@ -1,0 +1,111 @@
+//! What shapes a plan: the flags that check, list and run share, and the way from a file to a plan.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::matrix::{Plan, Selection, Trouble, expand};
+use crate::suite::model::Selector;
+use crate::suite::{LoadOptions, Loaded, Problem, Problems, SourceMap};
+
+use super::exit::Exit;
+
+/// Flags that change what a suite says.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Overlay {
+    /// The profile of the suite to use
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Set a value of the suite, like test.decode.duration=5s; never a bound
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The engine already runs here, instead of the suite's command
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+}
+
+/// Flags that choose cells.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Choice {
+    /// Only cells that match, like 'test=decode context=8K,16K concurrency=32..'; several are
+    /// alternatives
+    #[arg(short = 'E', long = "select", value_name = "SELECTOR")]
+    pub select: Vec<String>,
+    /// No cells that match
+    #[arg(long, value_name = "SELECTOR")]
+    pub skip: Vec<String>,
+}
+
+/// A suite without errors, and its plan.
+pub struct Planned {
+    /// The suite as read.
+    pub loaded: Loaded,
+    /// What a run would do.
+    pub plan: Plan,
+    /// What is odd but not wrong.
+    pub warnings: Problems,
+}
+
+/// Loads, checks and expands a suite.
+///
+/// # Errors
+/// [`Exit::Suite`], after every problem has been said on stderr.
+pub fn plan(
+    path: &Path,
+    overlay: &Overlay,
+    choice: &Choice,
+    color: bool,
+) -> Result<Planned, Exit> {
+    let selection = Selection {
+        alternatives: selectors(&choice.select, "-E")?,
+        skip: selectors(&choice.skip, "--skip")?,
+    };
+    let options = LoadOptions {
+        profile: overlay.profile.clone(),
+        set: overlay.set.clone(),
+        url: overlay.url.clone(),
+    };
+    let refuse = |problems: Problems| {
+        eprint!("{}", problems.render(color));
+        Exit::Suite
+    };
+    let loaded = crate::suite::load(path, &options).map_err(refuse)?;
+    match expand::expand(Arc::new(loaded.suite.clone()), &selection) {
+        Ok(plan) => {
+            let more = plan.warnings.iter().cloned().map(|it| problem(&loaded.source, it));
+            let list = loaded.warnings.iter().cloned().chain(more).collect();
+            let warnings = Problems::new(loaded.source.clone(), list);
+            Ok(Planned { loaded, plan, warnings })
+        }
+        Err(troubles) => {
+            let more = troubles.into_iter().map(|it| problem(&loaded.source, it));
+            let list = more.chain(loaded.warnings.iter().cloned()).collect();
+            Err(refuse(Problems::new(loaded.source.clone(), list)))
+        }
+    }
+}
+
+fn problem(source: &SourceMap, trouble: Trouble) -> Problem {
+    let span = trouble.span.or_else(|| trouble.place.and_then(|place| source.line_span(&place)));
+    Problem {
+        span,
+        warning: trouble.warning,
+        ..Problem::new(trouble.code, trouble.message).maybe_help(trouble.help)
+    }
+}
+
+fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Exit> {
+    let mut selectors = Vec::with_capacity(texts.len());
+    for text in texts {
+        match Selector::parse_line(text) {
+            Ok(selector) => selectors.push(selector),
+            Err(error) => {
+                eprintln!("error: {flag} '{text}': {}", error.message);
+                if let Some(help) = error.help {
+                    eprintln!("  help: {help}");
+                }
+                return Err(Exit::Suite);
+            }
+        }
+    }
+    Ok(selectors)
+}
