@@ -106,6 +106,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, Unreadable> {
             .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
             .unwrap_or(rest.len());
         let (number, tail) = rest.split_at(end);
+        let tail = tail.trim_start();
         let end =
             tail.find(|c: char| c.is_ascii_digit() || c.is_whitespace()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);

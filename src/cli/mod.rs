@@ -114,6 +114,10 @@ fn print(text: &str) {
 
 pub mod list;
 
+pub mod check;
+pub mod init;
+pub mod schema;
+
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();

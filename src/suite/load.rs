@@ -15,7 +15,7 @@ use super::check::{self, Typed};
 use super::explain::{self, Explain};
 use super::file::File;
 use super::merge::{self, Merge};
-use super::model::Suite;
+use super::model::{EngineSource, Suite};
 use super::name;
 use super::problem::{Problem, Problems};
 use super::schema;
@@ -301,7 +301,7 @@ impl Loading {
         let all = Problems::new(self.source, self.problems);
         match suite {
             Some(suite) if !all.has_errors() => Ok(Loaded {
-                suite: Suite { hash: typed.hash, ..suite },
+                suite: Suite { hash: with_profiles(&typed.hash, &suite), ..suite },
                 source: all.source,
                 warnings: all.list,
                 explain,
@@ -395,7 +395,7 @@ impl Loading {
                 .collect(),
             select: select.unwrap_or_default(),
         });
-        let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex(&hash.finalize());
         Assembled {
             typed,
             hash,
@@ -433,6 +433,23 @@ impl Loading {
             engine.insert(key, Spanned::new(span.clone(), value));
         }
     }
+}
+
+/// The hash of the trees and of the simulated engine's profiles, which decide what is measured.
+fn with_profiles(trees: &str, suite: &Suite) -> String {
+    let mut hash = Sha256::new();
+    hash.update(trees);
+    for setting in &suite.settings {
+        if let EngineSource::Sim { profile: Some(path), .. } = &setting.engine.source {
+            // A file that is gone by now is reported by whoever starts the engine.
+            hash.update(std::fs::read(path).unwrap_or_default());
+        }
+    }
+    hex(&hash.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What the command line lays over a suite.

@@ -190,10 +190,8 @@ impl<'a> Shown<'a> {
         let mut labels = Vec::new();
         let mut help: Vec<String> = problem.help.iter().cloned().collect();
         if let (Some(file), Some(span)) = (file, &problem.span) {
-            labels.push(LabeledSpan::new_primary_with_span(
-                Some(problem.label.clone().unwrap_or_else(|| "here".to_owned())),
-                file.local(span),
-            ));
+            labels
+                .push(LabeledSpan::new_primary_with_span(problem.label.clone(), file.local(span)));
         }
         for (span, label) in &problem.further {
             match (file, map.file(span.start)) {

@@ -329,15 +329,17 @@ fn wrong_value(error: &ValidationError<'_>, node: &Value, path: &Path, written: 
         }
         ValidationErrorKind::Constant { .. } => {
             Problem::new("unknown-value", format!("{subject} must be {expects}"))
+                .maybe_help(node.get("const").map(|only| format!("write `{key} = {only}`")))
         }
         _ => {
             let found = match value.as_ref() {
-                Value::Null => "nothing",
-                Value::Bool(_) => "true or false",
-                Value::Number(_) => "a number",
-                Value::String(_) => "a text",
-                Value::Array(_) => "a list",
-                Value::Object(_) => "a table",
+                Value::Null => "nothing".to_owned(),
+                Value::Bool(b) => b.to_string(),
+                Value::Number(n) => n.to_string(),
+                Value::String(text) if text.len() < 40 => format!("\"{text}\""),
+                Value::String(_) => "a text".to_owned(),
+                Value::Array(_) => "a list".to_owned(),
+                Value::Object(_) => "a table".to_owned(),
             };
             Problem::new("wrong-type", format!("{subject} must be {expects}, not {found}"))
                 .maybe_help(rewrite(value, node, path, key, written))
@@ -387,6 +389,7 @@ fn rewrite(value: &Value, node: &Value, path: &Path, key: &str, written: &str) -
     let expects = node.get("x-expects").and_then(Value::as_str).unwrap_or("");
     let short = !written.contains('\n') && written.len() < 60;
     match value {
+        Value::Number(_) if expects.starts_with("a date") => None,
         Value::Number(n) if wants("string") && expects.starts_with("a duration") => {
             Some(format!("write \"{n}s\" for seconds or \"{n}ms\" for milliseconds"))
         }
@@ -418,13 +421,32 @@ fn rewrite(value: &Value, node: &Value, path: &Path, key: &str, written: &str) -
         Value::Number(_) | Value::String(_) | Value::Bool(_) if wants("array") && short => {
             Some(format!("write a list: [{written}]"))
         }
+        Value::String(text) if node.get("anyOf").is_some() => {
+            let options = options_below(node);
+            name::nearest(text, options.iter().copied())
+                .map(|near| format!("did you mean \"{near}\"?"))
+        }
         Value::Null
         | Value::Bool(_)
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => None,
+        | Value::Object(_) => {
+            let keys = node.get("properties").and_then(Value::as_object)?;
+            let keys: Vec<&str> = keys.keys().map(String::as_str).collect();
+            Some(name::list(&keys, "its keys are"))
+        }
     }
+}
+
+/// The words that branches of an `anyOf` take.
+fn options_below(node: &Value) -> Vec<&str> {
+    let branches = node.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+    branches
+        .filter_map(|branch| branch.get("enum").and_then(Value::as_array))
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 #[cfg(test)]
@@ -462,47 +484,66 @@ mod tests {
 
     #[test]
     fn messages_say_what_belongs_there() {
-        insta::assert_snapshot!(
-            [
-                "version = 2",
-                "[engine]\nkind = \"vlm\"",
-                "[engine]\nkind = \"tensorrt\"",
-                "[engine]\nversion = 0.29",
-                "[engine]\ncommand = 5",
-                "[engine]\nport = 70000",
-                "[engine]\nenv = { A = 1 }",
-                "[engine]\nready = \"10m\"",
-                "[engin]\nkind = \"sim\"",
-                "[test]\nkind = \"decode\"",
-                "[[test]]\nduration = 30",
-                "[[test]]\nmin_tokens = 30",
-                "[[test]]\nslack = \"5%\"",
-                "[[test]]\nfrequency = 1",
-                "[[test]]\nprefix = \"share\"",
-                "[[test]]\nprefix = { group = 3, length = 6 }",
-                "[[test]]\nmatrix.context = 5",
-                "[[test]]\nmatrix.concurrency = { from = 1, to = 8, time = 2 }",
-                "[[test]]\nmatrix.layout = [[1]]",
-                "[[test]]\nsamples = 0",
-                "[[test]]\nsamples = 2.5",
-                "[[test]]\nsamples = \"3\"",
-                "[[expect]]\nmin = { row = \"context\" }",
-                "[[expect]]\nmin = true",
-                "[[expect]]\nmin.grid = [[\"8K\", {}]]",
-                "[[expect]]\nslack = 0.05",
-                "[[expect]]\nmin-ratio = 0.97",
-                "[[expect]]\nwhere = \"8K\"",
-                "[profile.smoke]\nexpect = []",
-                "[variant.old]\ntest.decode.duration = \"5s\"",
-                "[compare]\npairs = 4",
-                "[[quarantine]]\nexpires = 5",
-                "log-must-contain = [\"x\"]",
-            ]
-            .iter()
-            .flat_map(|text| found(text))
-            .collect::<Vec<_>>()
-            .join("\n")
-        );
+        let said = [
+            "version = 2",
+            "[engine]\nkind = \"vlm\"",
+            "[engine]\nkind = \"tensorrt\"",
+            "[engine]\nversion = 0.29",
+            "[engine]\ncommand = 5",
+            "[engine]\nport = 70000",
+            "[engine]\nenv = { A = 1 }",
+            "[engine]\nready = \"10m\"",
+            "[engin]\nkind = \"sim\"",
+            "[test]\nkind = \"decode\"",
+            "[[test]]\nduration = 30",
+            "[[test]]\nmin_tokens = 30",
+            "[[test]]\nslack = \"5%\"",
+            "[[test]]\nfrequency = 1",
+            "[[test]]\nprefix = \"share\"",
+            "[[test]]\nprefix = { group = 3, length = 6 }",
+            "[[test]]\nmatrix.context = 5",
+            "[[test]]\nmatrix.concurrency = { from = 1, to = 8, time = 2 }",
+            "[[test]]\nmatrix.layout = [[1]]",
+            "[[test]]\nsamples = 0",
+            "[[test]]\nsamples = 2.5",
+            "[[test]]\nsamples = \"3\"",
+            "[[expect]]\nmin = { row = \"context\" }",
+            "[[expect]]\nmin = true",
+            "[[expect]]\nmin.grid = [[\"8K\", {}]]",
+            "[[expect]]\nslack = 0.05",
+            "[[expect]]\nmin-ratio = 0.97",
+            "[[expect]]\nwhere = \"8K\"",
+            "[profile.smoke]\nexpect = []",
+            "[variant.old]\ntest.decode.duration = \"5s\"",
+            "[compare]\npairs = 4",
+            "[[quarantine]]\nexpires = 5",
+            "log-must-contain = [\"x\"]",
+        ]
+        .iter()
+        .flat_map(|text| found(text))
+        .collect::<Vec<_>>()
+        .join("\n");
+        insta::assert_snapshot!(said);
+    }
+
+    #[test]
+    fn the_files_below_schemas_are_these() {
+        for (name, text) in files() {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(name);
+            if std::env::var_os("TOKGATE_BLESS").is_some() {
+                std::fs::write(&path, &text).unwrap();
+            }
+            let written = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(written == text, "schemas/{name} differs; `tokgate schema` writes it anew");
+        }
+    }
+
+    #[test]
+    fn editors_get_a_schema_without_references() {
+        let [_, (_, text)] = files();
+        assert!(text.contains("draft-07"));
+        assert!(!text.contains("$ref"));
+        assert!(!text.contains("x-expects"));
     }
 
     #[test]

@@ -100,7 +100,9 @@ fn syntax(error: &toml::de::Error, text: &str, start: usize) -> Problem {
     let problem = Problem::at("syntax", moved(span, start), message);
     match bare_word(&text[from..to]) {
         Some(word) => problem.help(format!("put it in quotes: \"{word}\"")),
-        None => problem,
+        None => problem.help(
+            "in TOML texts stand in quotes, lists in [ ], tables within a line in { }, and each key on its own line",
+        ),
     }
 }
 

@@ -243,23 +243,30 @@ impl Checker<'_> {
                     .help(format!("{help}lower-case letters, digits and `_`")),
             );
         }
-        self.plain_id(&id, span, "choose an id without them")
+        self.plain_id(&id, span, "choose an id of letters, digits, `-`, `_` and `.`")
             .then(|| AxisValue::Table { id, fields: fields.clone() })
     }
 
     /// Whether a text can stand in a cell's id and in a selector.
     fn plain_id(&mut self, text: &str, span: &Range<usize>, help: &str) -> bool {
-        let odd = text.is_empty()
-            || text.starts_with('!')
-            || text.contains("..")
-            || text.contains(|c: char| c == ',' || c == '=' || c.is_whitespace() || c.is_control());
-        if odd {
-            self.say(
-                Problem::at("axis-id", span.clone(), format!("`{text}` can't name a cell: it is empty, begins with `!`, or has a blank, `,`, `=` or `..` in it"))
-                    .help(help),
-            );
+        let odd = if text.is_empty() {
+            Some("it is empty")
+        } else if text.starts_with('!') {
+            Some("it begins with `!`, which negates in selectors")
+        } else if text.contains("..") {
+            Some("it has `..` in it, which makes a range in selectors")
+        } else if text.contains([',', '=']) {
+            Some("it has `,` or `=` in it, which part the axes of a cell")
+        } else if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            Some("it has a blank in it, which parts the keys of a selector")
+        } else {
+            None
+        };
+        if let Some(odd) = odd {
+            let message = format!("`{text}` can't name a cell: {odd}");
+            self.say(Problem::at("axis-id", span.clone(), message).help(help));
         }
-        !odd
+        odd.is_none()
     }
 
     fn geometric(

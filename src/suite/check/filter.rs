@@ -95,14 +95,14 @@ impl Checker<'_> {
         };
         let predicate = match &selection.value {
             Selection::One(scalar) => {
-                self.one(&key, kind, scalar, &selection.span).inspect(|predicate| {
+                self.one(&key, kind, scalar, &selection.span, scope).inspect(|predicate| {
                     self.known_values(&key, predicate, &selection.span, scope);
                 })?
             }
             Selection::Many(items) => {
                 let mut values = Vec::with_capacity(items.len());
                 for item in items {
-                    match self.one(&key, kind, &item.value, &item.span)? {
+                    match self.one(&key, kind, &item.value, &item.span, scope)? {
                         one @ Predicate::OneOf(_) => {
                             self.known_values(&key, &one, &item.span, scope);
                             if let Predicate::OneOf(one) = one {
@@ -141,12 +141,32 @@ impl Checker<'_> {
         kind: Option<AxisKind>,
         scalar: &Scalar,
         span: &Range<usize>,
+        scope: &Scope<'_>,
     ) -> Option<Predicate> {
+        // No value of an axis has `..` in it, so this is meant as a range.
+        if let (Key::Axis(axis), Scalar::Text(text)) = (key, scalar)
+            && text.contains("..")
+            && !numeric(axis, scope)
+        {
+            self.say(
+                Problem::at(
+                    "selector",
+                    span.clone(),
+                    format!("`{axis}` has no numbers to make a range of"),
+                )
+                .help("name the values in a list"),
+            );
+            return None;
+        }
         let refused = match parse_predicate(key, kind, &scalar.to_string()) {
             Ok(predicate) => return Some(predicate),
             Err(refused) => refused,
         };
-        self.say(Problem::at("selector", span.clone(), refused.message).maybe_help(refused.help));
+        self.say(
+            Problem::at("selector", span.clone(), refused.message)
+                .help("write a value, a range like \"8K..64K\", or a list of values")
+                .maybe_help(refused.help),
+        );
         None
     }
 
@@ -201,11 +221,7 @@ impl Checker<'_> {
                 }
             }
             (Key::Axis(axis), Predicate::Range(from, to)) => {
-                let numeric = named(scope.tests, &scope.of)
-                    .flat_map(|test| test.axes.iter())
-                    .filter(|own| own.name == *axis)
-                    .all(|own| own.values.iter().all(|value| value.number().is_some()));
-                if !numeric {
+                if !numeric(axis, scope) {
                     self.say(
                         Problem::at(
                             "selector",
@@ -350,4 +366,12 @@ fn words(selection: &Selection) -> String {
             items.iter().map(|item| item.value.to_string()).collect::<Vec<_>>().join(",")
         }
     }
+}
+
+/// Whether every value of an axis is a number.
+fn numeric(axis: &str, scope: &Scope<'_>) -> bool {
+    named(scope.tests, &scope.of)
+        .flat_map(|test| test.axes.iter())
+        .filter(|own| own.name == axis)
+        .all(|own| own.values.iter().all(|value| value.number().is_some()))
 }

@@ -98,11 +98,11 @@ impl Checker<'_> {
                     row.span.clone(),
                     if one_axis {
                         format!(
-                            "this row has {} limits, and a grid without columns has one a row",
-                            cells.len()
+                            "this row has {}, and a grid without columns has one a row",
+                            limits(cells.len())
                         )
                     } else {
-                        format!("this row has {} limits for {width} columns", cells.len())
+                        format!("this row has {} for {width} columns", limits(cells.len()))
                     },
                 )
                 .help("write \"-\" where there is no limit");
@@ -249,4 +249,8 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+fn limits(n: usize) -> String {
+    if n == 1 { "1 limit".to_owned() } else { format!("{n} limits") }
 }

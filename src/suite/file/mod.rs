@@ -262,9 +262,11 @@ pub struct ExpectTable {
     /// The tests that it holds for: a name or a list; default all that produce the metric.
     pub test: Option<At<OneOrMany>>,
     /// The cells that it holds for; default all.
+    #[schemars(extend("x-expects" = "a table of axes, like { context = \"8K\", concurrency = \"..4\" }"))]
     #[serde(rename = "where")]
     pub filter: Option<At<Entries<At<Selection>>>>,
     /// Cells that it does not hold for.
+    #[schemars(extend("x-expects" = "a table of axes, like { context = \"8K\", concurrency = \"..4\" }"))]
     pub except: Option<At<Entries<At<Selection>>>>,
     /// The metric; latencies take a suffix, like `ttft.p50`.
     pub metric: Option<At<String>>,
@@ -296,6 +298,7 @@ pub struct VariantTable {
 #[schemars(extend("required" = ["where", "reason", "expires"]))]
 pub struct QuarantineTable {
     /// Which cells.
+    #[schemars(extend("x-expects" = "a table of axes, like { context = \"8K\", concurrency = \"..4\" }"))]
     #[serde(rename = "where")]
     pub filter: Option<At<Entries<At<Selection>>>>,
     /// Why.

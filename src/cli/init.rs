@@ -1,0 +1,65 @@
+//! `tokgate init`: writes a commented suite that runs as it stands, on the simulated engine.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The suite that is written.
+pub const SUITE: &str = include_str!("init.toml");
+
+/// Arguments of `tokgate init`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// File to write.
+    #[arg(value_name = "PATH", default_value = "tokgate.toml")]
+    pub path: PathBuf,
+    /// Replace a file that is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Writes the suite.
+pub fn run(args: &Args) -> ExitCode {
+    let mut open = std::fs::OpenOptions::new();
+    open.write(true).create(true);
+    if args.force {
+        open.truncate(true);
+    } else {
+        open.create_new(true);
+    }
+    match open.open(&args.path).and_then(|mut file| file.write_all(SUITE.as_bytes())) {
+        Ok(()) => {
+            println!("{0}: written; `tokgate run {0}` runs it", args.path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            eprintln!("{} is there already; --force replaces it", args.path.display());
+            ExitCode::from(20)
+        }
+        Err(error) => {
+            eprintln!("can't write {}: {error}", args.path.display());
+            ExitCode::from(33)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{LoadOptions, load};
+
+    #[test]
+    fn the_suite_is_right_as_written_in_each_profile() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokgate.toml");
+        let args = Args { path: path.clone(), force: false };
+        assert_eq!(run(&args), ExitCode::SUCCESS);
+        assert_eq!(run(&args), ExitCode::from(20));
+        for profile in [None, Some("quick".to_owned())] {
+            let loaded = load(&path, &LoadOptions { profile, ..LoadOptions::default() })
+                .unwrap_or_else(|problems| panic!("{problems}"));
+            assert_eq!(loaded.warnings, []);
+            assert_eq!(loaded.suite.tests.len(), 3);
+        }
+    }
+}

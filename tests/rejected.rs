@@ -1,0 +1,93 @@
+//! Suites that must be refused: each `tests/rejected/NAME.toml` with the words that it gets in
+//! `NAME.txt`. A first line `#$ --set …` holds command line options.
+//!
+//! `TOKGATE_BLESS=1 cargo test --test rejected` writes the texts anew; read them before they are
+//! committed.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use tokgate::cli::check::check_suite;
+use tokgate::suite::LoadOptions;
+
+fn suites() -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir("tests/rejected")
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn options(path: &Path) -> LoadOptions {
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().next().and_then(|line| line.strip_prefix("#$ ")).unwrap_or("");
+    let mut options = LoadOptions::default();
+    let mut words = shell_words::split(line).unwrap().into_iter();
+    while let Some(flag) = words.next() {
+        let value = words.next().unwrap();
+        match flag.as_str() {
+            "--set" => options.set.push(value),
+            "--profile" => options.profile = Some(value),
+            "--url" => options.url = Some(value),
+            other => panic!("{}: {other} is not an option of this test", path.display()),
+        }
+    }
+    options
+}
+
+#[test]
+fn each_is_refused_in_the_words_beside_it() {
+    let bless = std::env::var_os("TOKGATE_BLESS").is_some();
+    let mut wrong = String::new();
+    for path in suites() {
+        let said = match check_suite(&path, &options(&path)) {
+            Ok(_) => {
+                let _ = writeln!(wrong, "{}: was not refused", path.display());
+                continue;
+            }
+            Err(problems) => problems.render(false),
+        };
+        let beside = path.with_extension("txt");
+        if bless {
+            std::fs::write(&beside, &said).unwrap();
+            continue;
+        }
+        match std::fs::read_to_string(&beside) {
+            Ok(expected) if expected == said => {}
+            Ok(expected) => {
+                let _ = writeln!(
+                    wrong,
+                    "{}: other words\n--- expected\n{expected}\n--- said\n{said}",
+                    path.display()
+                );
+            }
+            Err(_) => {
+                let _ = writeln!(wrong, "{}: no {}", path.display(), beside.display());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}\nTOKGATE_BLESS=1 writes the texts anew");
+}
+
+#[test]
+fn there_are_thirty_kinds_and_each_says_what_to_write() {
+    let texts: Vec<String> = suites()
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path.with_extension("txt")).ok())
+        .collect();
+    assert!(texts.len() >= 30, "{} kinds", texts.len());
+    for text in &texts {
+        assert!(text.contains("help: "), "no help in:\n{text}");
+        assert!(!text.contains('\u{1b}'), "colour in:\n{text}");
+    }
+}
+
+#[test]
+fn three_errors_in_one_file_give_three_messages() {
+    let problems =
+        check_suite(Path::new("tests/rejected/three-errors.toml"), &LoadOptions::default())
+            .unwrap_err();
+    assert_eq!(problems.list.len(), 3, "{problems}");
+}
