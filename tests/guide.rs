@@ -36,3 +36,12 @@ fn every_metric_stands_in_the_guide_with_unit_and_direction() {
         assert_eq!(told, of, "{}", entry.name);
     }
 }
+
+#[test]
+fn every_default_stands_in_the_guide_as_it_is() {
+    let rows = rows();
+    for (key, default) in tokgate::suite::defaults::TABLE {
+        let row = rows.get(key).unwrap_or_else(|| panic!("no row for {key}"));
+        assert_eq!(row[0], default, "{key}");
+    }
+}

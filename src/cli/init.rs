@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+
+use super::exit::Exit;
 
 /// The suite that is written.
 pub const SUITE: &str = include_str!("init.toml");
@@ -19,7 +20,7 @@ pub struct Args {
 }
 
 /// Writes the suite.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &Args) -> Exit {
     let mut open = std::fs::OpenOptions::new();
     open.write(true).create(true);
     if args.force {
@@ -30,15 +31,15 @@ pub fn run(args: &Args) -> ExitCode {
     match open.open(&args.path).and_then(|mut file| file.write_all(SUITE.as_bytes())) {
         Ok(()) => {
             println!("{0}: written; `tokgate run {0}` runs it", args.path.display());
-            ExitCode::SUCCESS
+            Exit::Pass
         }
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             eprintln!("{} is there already; --force replaces it", args.path.display());
-            ExitCode::from(20)
+            Exit::Suite
         }
         Err(error) => {
             eprintln!("can't write {}: {error}", args.path.display());
-            ExitCode::from(33)
+            Exit::Unwritten
         }
     }
 }
@@ -53,8 +54,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokgate.toml");
         let args = Args { path: path.clone(), force: false };
-        assert_eq!(run(&args), ExitCode::SUCCESS);
-        assert_eq!(run(&args), ExitCode::from(20));
+        assert_eq!(run(&args), Exit::Pass);
+        assert_eq!(run(&args), Exit::Suite);
         for profile in [None, Some("quick".to_owned())] {
             let loaded = load(&path, &LoadOptions { profile, ..LoadOptions::default() })
                 .unwrap_or_else(|problems| panic!("{problems}"));

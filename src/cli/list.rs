@@ -17,6 +17,10 @@ use crate::quantity::{print_duration, print_number};
 use crate::suite::model::{EngineSource, Place};
 use crate::template::TemplateError;
 
+use super::Global;
+use super::exit::Exit;
+use super::shape::{self, Choice, Overlay, Planned};
+
 /// Arguments of `tokgate list`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -54,13 +58,57 @@ pub enum ListError {
     Template(#[from] TemplateError),
 }
 
+/// Lists a suite on stdout, or says who set a value of it.
+pub fn run(args: &Args, global: &Global) -> Exit {
+    let color = global.color_stderr();
+    let planned = match shape::plan(&args.suite, &args.overlay, &args.choice, color) {
+        Ok(planned) => planned,
+        Err(wrong) => return wrong,
+    };
+    if let Some(key) = &args.explain {
+        return explain(&planned, key);
+    }
+    if !planned.warnings.is_empty() {
+        eprint!("{}", planned.warnings.render(color));
+    }
+    match write(args.format, &planned.plan, io::stdout().lock()) {
+        Ok(()) => Exit::Pass,
+        // A reader that closes early, `| head`, has what it wants.
+        Err(ListError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Pass,
+        Err(error @ ListError::Output(_)) => {
+            eprintln!("error: {error}");
+            Exit::Unwritten
+        }
+        Err(error @ ListError::Template(_)) => {
+            eprintln!("error: {error}");
+            Exit::Suite
+        }
+    }
+}
+
+fn explain(planned: &Planned, key: &str) -> Exit {
+    match planned.loaded.explain.key(key, &planned.loaded.source) {
+        Ok(text) => {
+            super::print(&text);
+            Exit::Pass
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            if let Some(help) = error.help {
+                eprintln!("  help: {help}");
+            }
+            Exit::Suite
+        }
+    }
+}
+
 /// Writes the list of a plan.
 ///
 /// # Errors
 /// The output does not take it, or a launch can't be rendered any more.
-pub fn run(args: &Args, plan: &Plan, out: impl Write) -> Result<(), ListError> {
+fn write(format: Format, plan: &Plan, out: impl Write) -> Result<(), ListError> {
     let mut out = BufWriter::with_capacity(1 << 16, out);
-    match args.format {
+    match format {
         Format::Text => text(plan, &mut out)?,
         Format::Json => json(plan, &mut out)?,
     }

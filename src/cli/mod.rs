@@ -112,11 +112,7 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-pub mod list;
 
-pub mod check;
-pub mod init;
-pub mod schema;
 
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {

@@ -17,8 +17,7 @@ use crate::record::{Event, RunRecord};
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, listen, pair};
-use crate::suite::LoadOptions;
-use crate::suite::model::{EngineSource, SecretSource, Selector, SimClock};
+use crate::suite::model::{EngineSource, SecretSource, SimClock};
 
 use super::Global;
 use super::directory::{Directory, JOURNAL};

@@ -1,9 +1,12 @@
-//! `tokgate schema`: writes the JSON Schemas of suite files, or says that the written ones are old.
+//! `tokgate schema`: writes the JSON Schemas of suite files and records, or says that the written
+//! ones are old.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use crate::suite::schema::files;
+use crate::report::json;
+use crate::suite::schema;
+
+use super::exit::Exit;
 
 /// Arguments of `tokgate schema`.
 #[derive(Debug, Clone, clap::Args)]
@@ -17,9 +20,9 @@ pub struct Args {
 }
 
 /// Writes or compares.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &Args) -> Exit {
     let mut differs = false;
-    for (name, text) in files() {
+    for (name, text) in schema::files().into_iter().chain([json::schema_file()]) {
         let path = args.out.join(name);
         if args.check {
             if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
@@ -34,9 +37,9 @@ pub fn run(args: &Args) -> ExitCode {
             Ok(()) => println!("{}", path.display()),
             Err(error) => {
                 eprintln!("can't write {}: {error}", path.display());
-                return ExitCode::from(33);
+                return Exit::Unwritten;
             }
         }
     }
-    if differs { ExitCode::from(20) } else { ExitCode::SUCCESS }
+    if differs { Exit::Suite } else { Exit::Pass }
 }

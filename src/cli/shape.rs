@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::matrix::{Plan, Selection, Trouble, expand};
 use crate::suite::model::Selector;
-use crate::suite::{LoadOptions, Loaded, Problem, Problems, SourceMap};
+use crate::suite::{LoadOptions, Loaded, Problem, Problems};
 
 use super::exit::Exit;
 
@@ -71,21 +71,26 @@ pub fn plan(
     let loaded = crate::suite::load(path, &options).map_err(refuse)?;
     match expand::expand(Arc::new(loaded.suite.clone()), &selection) {
         Ok(plan) => {
-            let more = plan.warnings.iter().cloned().map(|it| problem(&loaded.source, it));
+            let more = plan.warnings.iter().cloned().map(|it| problem(&loaded, it));
             let list = loaded.warnings.iter().cloned().chain(more).collect();
             let warnings = Problems::new(loaded.source.clone(), list);
             Ok(Planned { loaded, plan, warnings })
         }
         Err(troubles) => {
-            let more = troubles.into_iter().map(|it| problem(&loaded.source, it));
+            let more = troubles.into_iter().map(|it| problem(&loaded, it));
             let list = more.chain(loaded.warnings.iter().cloned()).collect();
             Err(refuse(Problems::new(loaded.source.clone(), list)))
         }
     }
 }
 
-fn problem(source: &SourceMap, trouble: Trouble) -> Problem {
-    let span = trouble.span.or_else(|| trouble.place.and_then(|place| source.line_span(&place)));
+fn problem(loaded: &Loaded, trouble: Trouble) -> Problem {
+    let settings = &loaded.suite.settings;
+    let by_key = |key: &String| settings.iter().find_map(|setting| setting.spans.of(key));
+    let span = trouble
+        .span
+        .or_else(|| trouble.key.as_ref().and_then(by_key))
+        .or_else(|| trouble.place.and_then(|place| loaded.source.line_span(&place)));
     Problem {
         span,
         warning: trouble.warning,
