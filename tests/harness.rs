@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ pub fn tokgate() -> Command {
 
 /// A folder with suites in it.
 pub struct Project {
-    dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
 }
 
 /// What a run came to.
@@ -28,12 +29,14 @@ pub struct Ran {
     pub stderr: String,
     /// Its output directory.
     pub out: PathBuf,
+    /// Keeps the folder.
+    pub dir: Arc<tempfile::TempDir>,
 }
 
 impl Project {
     /// An empty folder.
     pub fn new() -> Project {
-        Project { dir: tempfile::tempdir().unwrap() }
+        Project { dir: Arc::new(tempfile::tempdir().unwrap()) }
     }
 
     /// A folder with one `suite.toml`.
@@ -51,6 +54,17 @@ impl Project {
         path
     }
 
+    /// What a child process of it came to.
+    pub fn ran(&self, output: std::process::Output) -> Ran {
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            out: self.dir.path().join("out"),
+            dir: Arc::clone(&self.dir),
+        }
+    }
+
     /// Its folder.
     pub fn path(&self) -> &Path {
         self.dir.path()
@@ -65,13 +79,7 @@ impl Project {
 
     /// Runs `tokgate` to its end.
     pub fn tokgate(&self, arguments: &[&str]) -> Ran {
-        let output = self.command(arguments).output().unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-            out: self.dir.path().join("out"),
-        }
+        self.ran(self.command(arguments).output().unwrap())
     }
 
     /// `tokgate run suite.toml --out out` with more arguments.

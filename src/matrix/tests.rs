@@ -1,3 +1,5 @@
+//! The matrix by example: what plans come of suites.
+
 mod property;
 mod wild;
 

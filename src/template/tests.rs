@@ -1,3 +1,5 @@
+//! Templates by example.
+
 use proptest::prelude::*;
 use serde_json::json;
 

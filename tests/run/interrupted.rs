@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Project, Ran, eventually};
+use crate::harness::{Project, eventually};
 
 /// A suite that would go on for minutes, on an engine that ignores TERM and leaves a child behind.
 fn endless() -> Project {
@@ -69,13 +69,7 @@ fn signalled(signal: Signal, code: i32) {
     let child = start(&project);
     kill_process(Pid::from_child(&child), signal).unwrap();
     let output = child.wait_with_output().unwrap();
-    let ran = Ran {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        out: project.path().join("out"),
-    }
-    .exits(code);
+    let ran = project.ran(output).exits(code);
     assert_eq!(ran.having("error").len(), 2, "cells that did not run are errors");
     assert!(ran.read("junit.xml").trim_end().ends_with("</testsuites>"));
     assert_eq!(left(&project), Vec::<String>::new());
