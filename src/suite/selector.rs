@@ -45,6 +45,9 @@ pub fn parse_predicate(
     kind: Option<AxisKind>,
     text: &str,
 ) -> Result<Predicate, Unreadable> {
+    if text.is_empty() {
+        return Err(unreadable(format!("the predicate on {key:?} is empty")));
+    }
     if let Some(rest) = text.strip_prefix('!') {
         return Ok(Predicate::Not(Box::new(parse_predicate(key, kind, rest)?)));
     }

@@ -83,6 +83,15 @@ impl SourceMap {
         })
     }
 
+    /// The span of a whole line, without its indent, for carets where no bytes are known.
+    pub fn line(&self, place: &Place) -> Option<Range<usize>> {
+        let file = self.files.iter().find(|file| file.name == place.file)?;
+        let at = *file.lines.get(usize::try_from(place.line).ok()?.checked_sub(1)?)?;
+        let line = file.text[at..].lines().next().unwrap_or("");
+        let indent = line.len() - line.trim_start().len();
+        Some(file.start + at + indent..file.start + at + line.trim_end().len().max(indent))
+    }
+
     /// The text of a span.
     pub fn text(&self, span: &Range<usize>) -> &str {
         self.file(span.start).and_then(|file| file.text.get(file.local(span))).unwrap_or("")
@@ -114,6 +123,7 @@ mod tests {
         assert_eq!(map.place(11).to_string(), "base.toml:2");
         assert_eq!(map.place(12).to_string(), "suite.toml:1");
         assert_eq!(map.text(&(16..17)), "3");
+        assert_eq!(map.line(&map.place(17)).map(|line| map.text(&line)), Some("c = 3"));
     }
 
     #[test]
