@@ -4,6 +4,8 @@
 //! `TOKGATE_BLESS=1 cargo test --test tests rejected` writes the texts anew; read them before they
 //! are committed.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
 //! Suites that are right: what they come to, through the front door of the suite room.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -565,4 +567,52 @@ fn a_million_cells_are_read_in_a_moment() {
 fn a_file_that_is_not_there_says_how_to_begin() {
     let said = load(Path::new("no/such.toml"), &LoadOptions::default()).unwrap_err().render(false);
     assert!(said.contains("can't read `no/such.toml`") && said.contains("tokgate init"), "{said}");
+}
+
+mod spoiled {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        /// Whatever is cut out of or put into a suite, the answer is a suite or problems whose
+        /// carets lie inside of the text.
+        #[test]
+        fn no_text_makes_loading_panic(
+            cut in 0usize..WHOLE.len(),
+            length in 0usize..40,
+            put in prop_oneof![
+                Just(String::new()),
+                "[\\PC]{0,12}",
+                Just("= 5".to_owned()),
+                Just("[]".to_owned()),
+                Just("{}".to_owned()),
+                Just("\n[[test]]\n".to_owned()),
+                Just("\"8k\"".to_owned()),
+                Just("nan".to_owned()),
+                Just("-1".to_owned()),
+                Just("18446744073709551616".to_owned()),
+                Just("2027-01-01".to_owned()),
+                Just("é".to_owned()),
+            ],
+        ) {
+            let start = (0..=cut).rev().find(|at| WHOLE.is_char_boundary(*at)).unwrap();
+            let end = (start + length).min(WHOLE.len());
+            let end = (end..=WHOLE.len()).find(|at| WHOLE.is_char_boundary(*at)).unwrap();
+            let text = format!("{}{put}{}", &WHOLE[..start], &WHOLE[end..]);
+            let files = files(&[("suite.toml", &text)]);
+            if let Err(problems) = load(&files.last, &LoadOptions::default()) {
+                prop_assert!(problems.has_errors());
+                prop_assert!(!problems.render(false).is_empty());
+                for problem in &problems.list {
+                    let inside = problem.span.as_ref().is_none_or(|span| {
+                        span.start <= span.end && span.end <= problems.source.end()
+                    });
+                    prop_assert!(inside, "{problem:?}");
+                }
+            }
+        }
+    }
 }

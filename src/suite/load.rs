@@ -4,13 +4,14 @@
 //! problems there are is decided by the stages it calls.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 
 use serde::de::Deserialize;
 use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::chain::{Broken, read_chain};
 use super::check::{self, Typed};
 use super::explain::{self, Explain};
 use super::file::File;
@@ -19,6 +20,7 @@ use super::model::{EngineSource, Suite};
 use super::name;
 use super::problem::{Problem, Problems};
 use super::schema;
+use super::set::{Set, read_set};
 use super::source::SourceMap;
 use super::tree::{self, Path, Step, Tree};
 
@@ -54,7 +56,8 @@ pub fn load(path: &FilePath, options: &LoadOptions) -> Result<Loaded, Problems> 
     let mut source = SourceMap::default();
     let texts = match read_chain(path) {
         Ok(texts) => texts,
-        Err(Broken { texts, problem, blame }) => {
+        Err(broken) => {
+            let Broken { texts, problem, blame } = *broken;
             for text in &texts {
                 source.add(&text.name, &text.text, text.folder());
             }
@@ -78,133 +81,9 @@ pub fn load(path: &FilePath, options: &LoadOptions) -> Result<Loaded, Problems> 
     if !problems.is_empty() {
         return Err(Problems::new(source, problems));
     }
-    let sets = read_sets(options, &mut source);
+    let sets: Vec<Set> = options.set.iter().map(|text| read_set(text, &mut source)).collect();
     Loading { source, problems, lost: BTreeSet::new(), merge: Merge::default() }
         .run(trees, &sets, path, options)
-}
-
-/// A file of the chain, with its text.
-struct Text {
-    name: String,
-    path: PathBuf,
-    text: String,
-}
-
-impl Text {
-    fn folder(&self) -> Option<PathBuf> {
-        self.path.parent().map(FilePath::to_path_buf)
-    }
-}
-
-/// A chain of files that ends in one that can't be used.
-struct Broken {
-    texts: Vec<Text>,
-    problem: Problem,
-    blame: Option<std::ops::Range<usize>>,
-}
-
-/// Reads a suite file and those that it extends; the lowest comes first.
-fn read_chain(path: &FilePath) -> Result<Vec<Text>, Broken> {
-    let mut texts: Vec<Text> = Vec::new();
-    let mut seen: Vec<PathBuf> = Vec::new();
-    let mut next = Some((path.to_owned(), None));
-    while let Some((path, blame)) = next.take() {
-        let name = path.to_string_lossy().into_owned();
-        let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let broken = |texts: &mut Vec<Text>, problem| Broken {
-            texts: std::mem::take(texts),
-            problem,
-            blame: blame.clone(),
-        };
-        if seen.contains(&identity) {
-            let problem = Problem::new("extends", format!("`{name}` extends itself in the end"))
-                .help("let one of the files stand on its own");
-            return Err(broken(&mut texts, problem));
-        }
-        seen.push(identity);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let code = if blame.is_some() { "extends" } else { "unreadable-file" };
-                let problem = Problem::new(code, format!("can't read `{name}`: {error}")).help(
-                    if blame.is_some() {
-                        "the path counts from the folder of the file that extends it"
-                    } else {
-                        "`tokgate init` writes a suite to begin with"
-                    },
-                );
-                return Err(broken(&mut texts, problem));
-            }
-        };
-        let text = match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
-                let problem =
-                    Problem::new("syntax", format!("`{name}` is not UTF-8 in line {line}"));
-                return Err(broken(&mut texts, problem));
-            }
-        };
-        // An editor's byte order mark is no part of the text.
-        let text = text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned);
-        next = extends(&text).map(|(file, span)| {
-            let folder = path.parent().map(FilePath::to_path_buf).unwrap_or_default();
-            (folder.join(file), Some(span))
-        });
-        texts.insert(0, Text { name, path, text });
-    }
-    Ok(texts)
-}
-
-fn extends(text: &str) -> Option<(String, std::ops::Range<usize>)> {
-    let tree = tree::parse(text, 0).ok()?;
-    let node = tree.get("extends")?;
-    Some((node.get_ref().as_str()?.to_owned(), node.span()))
-}
-
-/// A `--set` (or `--url`) as a text that is TOML, and where it stands.
-struct Set {
-    text: Result<String, Problem>,
-    start: usize,
-    /// Span of the value inside the text as typed, where it had to be quoted.
-    value: Option<std::ops::Range<usize>>,
-}
-
-fn read_sets(options: &LoadOptions, source: &mut SourceMap) -> Vec<Set> {
-    options.set.iter().map(|text| read_set(text, source)).collect()
-}
-
-fn read_set(text: &str, source: &mut SourceMap) -> Set {
-    let start = source.add("--set", text, None);
-    let example = "write --set key=value, like --set test.decode.duration=5s";
-    let Some((key, value)) = text.split_once('=') else {
-        let problem = Problem::at("set", start..start + text.len(), format!("`{text}` has no `=`"))
-            .help(example);
-        return Set { text: Err(problem), start, value: None };
-    };
-    let problems = match tree::parse(text, start) {
-        Ok(_) => return Set { text: Ok(text.to_owned()), start, value: None },
-        Err(problems) => problems,
-    };
-    if value.trim_start().starts_with(['[', '{', '"', '\'']) {
-        let problem =
-            problems.into_iter().next().unwrap_or_else(|| Problem::new("set", "not TOML"));
-        let problem = Problem { code: "set", ..problem }
-            .help("quote texts inside a list, and the whole for the shell: --set 'matrix.context=[\"8K\", \"16K\"]'");
-        return Set { text: Err(problem), start, value: None };
-    }
-    if tree::parse(&format!("{key}=0"), 0).is_err() {
-        let problem = Problem::at("set", start..start + key.len(), format!("`{key}` is not a key"))
-            .help(example);
-        return Set { text: Err(problem), start, value: None };
-    }
-    let quoted = toml::Value::String(value.trim().to_owned()).to_string();
-    Set {
-        text: Ok(format!("{key}={quoted}")),
-        start,
-        value: Some(start + key.len() + 1..start + text.len()),
-    }
 }
 
 struct Loading {

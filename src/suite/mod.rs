@@ -3,6 +3,7 @@
 //! Text becomes a tree with spans, the tree a [`file::File`] (as typed), the file a [`model::Suite`]
 //! (cannot be wrong). Every problem is found at once. It launches nothing and knows no cell.
 
+mod chain;
 pub mod check;
 pub mod defaults;
 pub mod explain;
@@ -14,6 +15,7 @@ pub mod name;
 pub mod problem;
 pub mod schema;
 pub mod selector;
+mod set;
 pub mod source;
 pub mod tree;
 pub mod version;

@@ -87,7 +87,8 @@ pub struct Setting {
     pub spans: Spans,
 }
 
-/// Byte spans in the source map by dotted key: `engine.url`, `engine.env.NAME`, `engine.file.0.content`,
+/// Byte spans in the source map by dotted key: `engine.url`, `engine.env.NAME`,
+/// `engine.file.0.content` (also as `engine.file "PATH"`),
 /// `engine.setup.0`, `engine.metrics-url.0`, `vars.NAME`, `secrets.NAME`, `request.body`, `request.headers.NAME`.
 /// Tables have one too (`engine`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

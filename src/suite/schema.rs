@@ -318,6 +318,8 @@ fn wrong_value(error: &ValidationError<'_>, node: &Value, path: &Path, written: 
                 None => format!("write {}", alternatives(&options)),
             });
     }
+    // Another crate's kinds: all that no arm names are values of a wrong type.
+    #[allow(clippy::wildcard_enum_match_arm)]
     match error.kind() {
         ValidationErrorKind::Minimum { limit } => {
             Problem::new("number-range", format!("{subject} must be at least {limit}"))

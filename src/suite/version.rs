@@ -5,7 +5,7 @@
 use crate::quantity::Unreadable;
 
 /// Operators that a requirement may begin with, longest first.
-const OPERATORS: [&str; 6] = [">=", "<=", "==", ">", "<", "="];
+const OPERATORS: [&str; 7] = [">=", "<=", "==", "!=", ">", "<", "="];
 
 /// Checks that a text is a version requirement.
 ///
@@ -20,28 +20,23 @@ pub fn check_requirement(text: &str) -> Result<(), Unreadable> {
     }
     for part in text.split(',') {
         let part = part.trim();
-        if part.starts_with(['^', '~', '!']) {
+        if part.starts_with(['^', '~']) {
             return refuse(
                 format!("`{part}` has an operator that is not known here"),
-                "operators are >=, <=, >, < and =; write bounds, like \">=0.28, <0.30\"",
+                "operators are >=, <=, >, <, = and !=; write bounds, like \">=0.28, <0.30\"",
             );
         }
-        let version = OPERATORS
-            .iter()
-            .find_map(|operator| part.strip_prefix(operator))
-            .unwrap_or(part)
-            .trim();
-        if version.contains('*') {
-            return refuse(
-                format!("`{version}` has a wildcard"),
-                "write bounds instead, like \">=0.28, <0.29\"",
-            );
-        }
-        let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_');
-        if !version.contains(|c: char| c.is_ascii_digit())
-            || !version.starts_with(|c: char| c.is_ascii_alphanumeric())
-            || !version.chars().all(known)
-        {
+        let version =
+            OPERATORS.iter().find_map(|sign| part.strip_prefix(sign)).unwrap_or(part).trim();
+        // How it was built (`+cu132`, `-dev`) is not compared.
+        let plain = version.split(['+', '-']).next().unwrap_or_default();
+        let plain = plain.strip_suffix(".*").unwrap_or(plain);
+        let bare = plain.strip_prefix(['v', 'V', 'b']).unwrap_or(plain);
+        let readable = bare.split('.').all(|number| {
+            number.starts_with(|c: char| c.is_ascii_digit())
+                && number.chars().all(|c| c.is_ascii_alphanumeric())
+        });
+        if !readable {
             return refuse(format!("`{part}` is not a version"), HELP);
         }
     }
@@ -54,11 +49,12 @@ mod tests {
 
     #[test]
     fn requirements_are_versions_or_bounds() {
-        for text in ["0.29.0", ">=0.28, <0.30", "b6099", "v0.4.9", "0.26.1.dev45+gabc123", "> 570"]
+        for text in
+            ["0.29.0", ">=0.28, <0.30", "b6099", "v0.4.9", "0.26.1rc2+gabc123", "0.29.*", "> 570"]
         {
             assert_eq!(check_requirement(text), Ok(()), "{text}");
         }
-        for text in ["", "latest", "^0.29", "0.29.*", ">=0.28,", "0.29 0.30", "{{ env.V }}"] {
+        for text in ["", "latest", "^0.29", "0.26.1.dev45", ">=0.28,", "0.29 0.30", "{{ env.V }}"] {
             assert!(check_requirement(text).is_err(), "{text}");
         }
     }

@@ -156,6 +156,9 @@ impl Checker<'_> {
     ) -> Option<Engine> {
         let engine = &table.value;
         spans.0.insert("engine".to_owned(), table.span.clone());
+        if let Some(urls) = &engine.metrics_url {
+            spans.0.insert("engine.metrics-url".to_owned(), urls.span.clone());
+        }
         let version = self.version(engine.version.as_ref());
         let Some(kind) = &engine.kind else {
             self.missing(
@@ -185,10 +188,15 @@ impl Checker<'_> {
         let mut files = Vec::new();
         for (at, file) in engine.file.iter().enumerate() {
             match (&file.value.path, &file.value.content) {
-                (Some(path), Some(content)) => files.push((
-                    text(&format!("file.{at}.path"), path),
-                    text(&format!("file.{at}.content"), content),
-                )),
+                (Some(path), Some(content)) => {
+                    let pair = (
+                        text(&format!("file.{at}.path"), path),
+                        text(&format!("file.{at}.content"), content),
+                    );
+                    // Messages about a file name it by its path.
+                    text(&format!("file \"{}\"", path.value), content);
+                    files.push(pair);
+                }
                 (path, _) => {
                     let key = if path.is_none() { "path" } else { "content" };
                     self.missing(

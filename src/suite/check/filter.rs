@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{Checker, axes_of, hint, named};
 use crate::suite::file::{At, Entries, Scalar, Selection};
-use crate::suite::model::{AxisKind, Key, Predicate, Selector, Test};
+use crate::suite::model::{AxisKind, AxisValue, Key, Predicate, Selector, Test};
 use crate::suite::problem::Problem;
 use crate::suite::selector::parse_predicate;
 
@@ -293,11 +293,11 @@ impl Checker<'_> {
                 continue;
             }
             for known in &own.values {
-                let known = known.to_string();
-                if known == value {
+                let text = known.to_string();
+                if text == value || same_number(known, value) {
                     return true;
                 }
-                values.push(known);
+                values.push(text);
             }
         }
         values.dedup();
@@ -366,6 +366,12 @@ fn words(selection: &Selection) -> String {
             items.iter().map(|item| item.value.to_string()).collect::<Vec<_>>().join(",")
         }
     }
+}
+
+/// Whether a text is another spelling of a number of a free axis: `1.50` for `1.5`.
+fn same_number(known: &AxisValue, text: &str) -> bool {
+    matches!(known, AxisValue::Integer(_) | AxisValue::Float(_))
+        && known.number().is_some_and(|number| text.parse() == Ok(number))
 }
 
 /// Whether every value of an axis is a number.

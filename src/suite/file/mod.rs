@@ -3,6 +3,7 @@
 //! Plain serde, and the JSON Schema comes from these types: their documentation is what editors
 //! show. It decides what shape a key has; `check` decides what it means and which keys must be there.
 
+mod shapes;
 mod value;
 
 use schemars::JsonSchema;
@@ -17,9 +18,9 @@ use crate::measure::TestKind;
 
 pub use super::model::{Capacity, InconclusivePolicy, SimClock, UnjudgedPolicy};
 pub use value::{
-    At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridTable,
-    GroupsTable, LimitValue, OneOrMany, PercentText, PrefixValue, PrefixWord, Scalar, Selection,
-    SizeText, TokenCount, ToleranceText, VersionText, Whole,
+    At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
+    GridTable, GroupsTable, LimitValue, OneOrMany, PercentText, PrefixValue, PrefixWord, Scalar,
+    Selection, SizeText, TokenCount, ToleranceText, VersionText, Whole,
 };
 
 /// A tokgate suite: what is measured on which hardware and engine, and what is expected of it.
