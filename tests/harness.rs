@@ -30,7 +30,7 @@ pub struct Ran {
     /// Its output directory.
     pub out: PathBuf,
     /// Keeps the folder.
-    pub dir: Arc<tempfile::TempDir>,
+    pub _dir: Arc<tempfile::TempDir>,
 }
 
 impl Project {
@@ -61,7 +61,7 @@ impl Project {
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
             out: self.dir.path().join("out"),
-            dir: Arc::clone(&self.dir),
+            _dir: Arc::clone(&self.dir),
         }
     }
 

@@ -135,7 +135,7 @@ pub(super) fn readable(error: &Error, template: &str, context: &Context) -> Temp
         if template.contains("{{.") || template.contains("{{ .") {
             plain.help("for a literal {{ write {{ '{{' }}, for }} write {{ '}}' }}")
         } else {
-            plain
+            plain.help("a value stands between {{ and }}, a statement between {% and %}")
         }
     } else if undefined && let Some(name) = blamed(detail, span.clone(), template, context) {
         context.unknown(&name)
