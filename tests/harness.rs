@@ -126,7 +126,10 @@ impl Ran {
     /// Those of the cells with this verdict, without it.
     pub fn having(&self, verdict: &str) -> Vec<String> {
         let suffix = format!(" {verdict}");
-        self.verdicts().iter().filter_map(|cell| cell.strip_suffix(&suffix).map(str::to_owned)).collect()
+        self.verdicts()
+            .iter()
+            .filter_map(|cell| cell.strip_suffix(&suffix).map(str::to_owned))
+            .collect()
     }
 
     /// Asserts the exit code, showing everything where it is another.

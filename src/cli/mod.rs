@@ -112,8 +112,6 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-
-
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();

@@ -49,12 +49,7 @@ pub struct Planned {
 ///
 /// # Errors
 /// [`Exit::Suite`], after every problem has been said on stderr.
-pub fn plan(
-    path: &Path,
-    overlay: &Overlay,
-    choice: &Choice,
-    color: bool,
-) -> Result<Planned, Exit> {
+pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Result<Planned, Exit> {
     let selection = Selection {
         alternatives: selectors(&choice.select, "-E")?,
         skip: selectors(&choice.skip, "--skip")?,

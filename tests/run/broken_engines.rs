@@ -105,12 +105,10 @@ fn hardware_that_is_not_there_is_told_before_anything_is_launched() {
 
 #[test]
 fn an_engine_that_crashes_in_a_cell_is_started_again_for_the_others() {
-    let profile = std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
+    let profile =
+        std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
     let project = suite("[engine]\nkind = \"sim\"\nprofile = \"crash.toml\"");
-    project.file(
-        "crash.toml",
-        &format!("{profile}\n[[fault]]\nkind = \"crash\"\nat-token = 40\n"),
-    );
+    project.file("crash.toml", &format!("{profile}\n[[fault]]\nkind = \"crash\"\nat-token = 40\n"));
     let ran = project.run(&[]);
     // The crash comes back with each start: each cell has its own, and the run ends as an error.
     assert_eq!(ran.code, 30, "{}\n{}", ran.stdout, ran.stderr);

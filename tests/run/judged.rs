@@ -37,9 +37,8 @@ fn limits_that_hold_pass_and_one_that_is_broken_fails_its_cells() {
 
 #[test]
 fn severity_warn_never_fails() {
-    let project = suite(
-        "[[expect]]\nmetric = \"output-throughput\"\nmin = 100_000\nseverity = \"warn\"\n",
-    );
+    let project =
+        suite("[[expect]]\nmetric = \"output-throughput\"\nmin = 100_000\nseverity = \"warn\"\n");
     let ran = project.run(&[]).exits(0);
     assert!(ran.stdout.contains("warning"), "{}", ran.stdout);
     project.run(&["--deny-warnings"]).exits(11);
@@ -81,7 +80,8 @@ fn quarantine_excuses_until_its_day() {
 #[test]
 fn an_over_capacity_cell_is_skipped_or_fails_by_what_is_expected_of_it() {
     let set = ["--set", "test.decode.max-output=100000", "--set", "engine.profile=tiny.toml"];
-    let profile = std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
+    let profile =
+        std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
     let tiny = profile
         .replace("kv-capacity = \"128K\"", "kv-capacity = \"200K\"")
         .replace("max-model-len = \"32K\"", "max-model-len = \"128K\"");
@@ -141,7 +141,9 @@ min = 1
 
 #[test]
 fn a_running_engine_is_measured_by_its_url() {
-    let project = suite("[[expect]]\nmetric = \"output-throughput\"\nmin = 1\n[policy]\nmax-client-lag = \"10s\"\n");
+    let project = suite(
+        "[[expect]]\nmetric = \"output-throughput\"\nmin = 1\n[policy]\nmax-client-lag = \"10s\"\n",
+    );
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut engine = crate::harness::tokgate()
         .args(["sim", "--port", &port.to_string()])

@@ -48,7 +48,8 @@ fn a_floor_raised_by_a_tenth_fails_exactly_its_cell() {
     for part in ["output-throughput 4 2", "&lt; 4 412.9", "of 4 645.2", "in this launch"] {
         assert!(message.contains(part), "{part} in {message}");
     }
-    let suite = std::fs::read_to_string(project.path().join("suites/inkling-small-h200x8.toml")).unwrap();
+    let suite =
+        std::fs::read_to_string(project.path().join("suites/inkling-small-h200x8.toml")).unwrap();
     let line = suite.lines().position(|line| line.contains("4645.2")).unwrap() + 1;
     assert!(message.contains(&format!("suites/inkling-small-h200x8.toml:{line})")), "{message}");
 }

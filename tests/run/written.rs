@@ -27,9 +27,10 @@ fn the_output_directory_is_whole() {
     for name in ["journal.jsonl", "record.json", "junit.xml", "summary.md"] {
         assert!(!ran.read(name).is_empty(), "{name}");
     }
-    let schema: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(shipped("schemas/record.schema.json")).unwrap())
-            .unwrap();
+    let schema: serde_json::Value = serde_json::from_str(
+        &std::fs::read_to_string(shipped("schemas/record.schema.json")).unwrap(),
+    )
+    .unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let record = ran.record();
     let errors: Vec<_> = validator.iter_errors(&record).map(|error| error.to_string()).collect();
