@@ -416,9 +416,8 @@ mod tests {
 
     fn listed(sample: &Sample, format: Format) -> String {
         let plan = expand(Arc::new(sample.suite()), &Selection::default()).unwrap();
-        let args = Args { suite: "s.toml".into(), format, explain: None };
         let mut out = Vec::new();
-        run(&args, &plan, &mut out).unwrap();
+        write(format, &plan, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -59,11 +59,13 @@ pub(crate) fn tables(name: &str, values: &[(&str, u64)]) -> Axis {
 }
 
 fn axis(name: &str, kind: AxisKind, values: Vec<AxisValue>) -> Axis {
-    Axis { name: name.to_owned(), kind, values, place: at(10) }
+    Axis { name: name.to_owned(), kind, values, place: at(10), span: 0..0 }
 }
 
 fn test(name: &str, kind: TestSetting) -> SampleTest {
     SampleTest(Test {
+        span: 0..0,
+        spans: Default::default(),
         name: name.to_owned(),
         place: at(20),
         kind,
@@ -137,6 +139,8 @@ impl Sample {
                 hash: "5u17e".to_owned(),
                 hardware: None,
                 settings: vec![Setting {
+                    place: at(3),
+                    spans: Default::default(),
                     variant: None,
                     model: Model::default(),
                     engine: Engine {
@@ -270,6 +274,7 @@ impl Sample {
     ) -> Sample {
         let line = 100 + self.suite.expectations.len() as u32;
         self.suite.expectations.push(Expectation {
+            span: 0..0,
             name: None,
             place: at(line),
             tests: vec![self.test_index(test)],
@@ -292,12 +297,26 @@ impl Sample {
         filter: &str,
     ) -> Sample {
         let place = at(100 + self.suite.expectations.len() as u32);
-        self.expect(test, metric, Side::Min, Limits::Scalar { value, place }, slack, filter)
+        self.expect(
+            test,
+            metric,
+            Side::Min,
+            Limits::Scalar { value, place, span: 0..0 },
+            slack,
+            filter,
+        )
     }
 
     pub(crate) fn ceiling(self, test: &str, metric: &str, value: f64, filter: &str) -> Sample {
         let place = at(100 + self.suite.expectations.len() as u32);
-        self.expect(test, metric, Side::Max, Limits::Scalar { value, place }, 0.0, filter)
+        self.expect(
+            test,
+            metric,
+            Side::Max,
+            Limits::Scalar { value, place, span: 0..0 },
+            0.0,
+            filter,
+        )
     }
 
     pub(crate) fn except(mut self, text: &str) -> Sample {
@@ -318,6 +337,7 @@ impl Sample {
             entries: (200..)
                 .zip(entries)
                 .map(|(line, (row, column, limit))| GridEntry {
+                    span: 0..0,
                     row: (*row).to_owned(),
                     column: column.map(str::to_owned),
                     limit: *limit,
@@ -341,6 +361,7 @@ impl Sample {
 
     pub(crate) fn quarantine(mut self, text: &str) -> Sample {
         self.suite.quarantines.push(Quarantine {
+            span: 0..0,
             filter: selector(text),
             reason: "known".to_owned(),
             issue: None,

@@ -445,7 +445,7 @@ impl State<'_> {
                 },
                 remote: running.remote.clone(),
                 facts: &facts,
-                ready_time: running.started.then(|| running.ready_time.as_secs_f64()),
+                ready_time: running.started.then_some(running.ready_time.as_secs_f64()),
                 prompts: &mut prompts,
                 request,
                 body: rendered.body,
