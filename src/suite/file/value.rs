@@ -23,7 +23,7 @@ pub struct At<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<At<T>, D::Error> {
-        let spanned = serde_spanned::Spanned::<T>::deserialize(deserializer)?;
+        let spanned = toml::Spanned::<T>::deserialize(deserializer)?;
         Ok(At { span: spanned.span(), value: spanned.into_inner() })
     }
 }
