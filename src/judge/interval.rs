@@ -110,6 +110,46 @@ pub fn estimate_shared(
     }
 }
 
+/// Like [`estimate`], of the times per token of a window's requests, where `rates` are the batches
+/// of the rate of one request.
+///
+/// All requests of a window were slow in the same steps, so their number says nothing of how slow
+/// the next window will be: the spread of the batches does. What the requests differ in among
+/// themselves is counted, and the window's own noise comes on top. Median and mean differ from the
+/// rate by their unit alone and have its interval alone.
+///
+/// # Errors
+/// Nothing was observed, or what was observed is no number.
+pub fn estimate_in_window(
+    observed: &Observations,
+    stat: Option<Stat>,
+    rates: &Observations,
+    alpha: f64,
+) -> Result<Estimate, NoData> {
+    let counted = estimate(observed, stat, alpha)?;
+    let rate = estimate(rates, None, alpha)?;
+    // The time is the rate's inverse, hence the bounds change sides.
+    let longer = rate.lower.filter(|lower| *lower > 0.0).map(|lower| rate.value / lower);
+    let shorter = rate.upper.map(|upper| rate.value / upper);
+    let scaled =
+        |bound: Option<f64>, by: Option<f64>| bound.zip(by).map(|(bound, by)| bound * by);
+    let value = Some(counted.value);
+    Ok(match stat.unwrap_or(Stat::Mean) {
+        Stat::Mean | Stat::P50 => Estimate {
+            value: counted.value,
+            lower: scaled(value, shorter),
+            upper: scaled(value, longer),
+            ..rate
+        },
+        Stat::P90 | Stat::P95 | Stat::P99 => Estimate {
+            lower: scaled(counted.lower, shorter),
+            upper: scaled(counted.upper, longer),
+            ..counted
+        },
+        Stat::Max => counted,
+    })
+}
+
 fn point(value: f64, n: u64) -> Estimate {
     Estimate { value, lower: None, upper: None, n, method: Method::Point }
 }

@@ -4,4 +4,5 @@ mod broken_engines;
 mod interrupted;
 mod judged;
 mod page;
+mod simulated;
 mod written;

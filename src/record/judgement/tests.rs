@@ -460,27 +460,3 @@ fn a_lag_matters_only_where_it_could_turn_a_verdict() {
     assert!(!matters(vec![ceiling("ttft.p50", 1100.0, 60)], 20));
     assert!(matters(vec![ceiling("ttft.p50", 1010.0, 60)], 20));
 }
-
-#[test]
-fn figures_list_the_catalogue_with_every_suffix() {
-    let rows = figures(&window(7310.0, 20.0), 8);
-    let names: Vec<String> = rows.iter().map(|(metric, _, _)| metric.to_string()).collect();
-    assert_eq!(
-        names,
-        [
-            "output-throughput",
-            "output-throughput-per-gpu",
-            "ttft.p50",
-            "ttft.p90",
-            "ttft.p95",
-            "ttft.p99",
-            "ttft.mean",
-            "ttft.max",
-            "active-requests",
-            "measured-time"
-        ]
-    );
-    assert_eq!((rows[1].1, rows[1].2), (7310.0 / 8.0, "tok/s"));
-    assert_eq!((rows[2].1, rows[2].2), (1000.0, "ms"));
-    assert_eq!(figures(&window(7310.0, 20.0), 1).len(), rows.len() - 1);
-}
