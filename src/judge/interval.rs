@@ -131,8 +131,7 @@ pub fn estimate_in_window(
     // The time is the rate's inverse, hence the bounds change sides.
     let longer = rate.lower.filter(|lower| *lower > 0.0).map(|lower| rate.value / lower);
     let shorter = rate.upper.map(|upper| rate.value / upper);
-    let scaled =
-        |bound: Option<f64>, by: Option<f64>| bound.zip(by).map(|(bound, by)| bound * by);
+    let scaled = |bound: Option<f64>, by: Option<f64>| bound.zip(by).map(|(bound, by)| bound * by);
     let value = Some(counted.value);
     Ok(match stat.unwrap_or(Stat::Mean) {
         Stat::Mean | Stat::P50 => Estimate {

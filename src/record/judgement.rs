@@ -457,7 +457,12 @@ impl Sight<'_> {
         let drift = Some(self.told(Fault::Drifting)).filter(|told| !told.is_empty());
         let doubtful = &[BoundVerdict::Inconclusive];
         let told = drift.map(|told| format!("drifting: {told}"));
-        match self.policy.inconclusive {
+        // A quarantine that covers the cell expects this; policy is for what nobody expected.
+        let policy = match &self.cell.quarantine {
+            Some(_) if self.covered() => InconclusivePolicy::Warn,
+            Some(_) | None => self.policy.inconclusive,
+        };
+        match policy {
             InconclusivePolicy::Warn | InconclusivePolicy::Fail => {
                 self.settle(judgement, "inconclusive", told, doubtful);
             }
@@ -521,12 +526,14 @@ impl Sight<'_> {
             return;
         }
         if !self.cell.bounds.is_empty() {
+            let words = "measured: warnings and reports alone are expected of it";
+            judgement.message = Some(words.to_owned());
             return;
         }
         let words = "nothing is expected of this cell".to_owned();
         match self.policy.unjudged {
-            UnjudgedPolicy::Allow => {}
-            UnjudgedPolicy::Warn => judgement.warnings.push(words.clone()),
+            // A warning of the run counts these cells; one for each would bury all others.
+            UnjudgedPolicy::Allow | UnjudgedPolicy::Warn => {}
             UnjudgedPolicy::Error => {
                 judgement.verdict = Verdict::Error;
                 judgement.class = Some("unjudged".to_owned());

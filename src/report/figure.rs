@@ -132,7 +132,8 @@ mod tests {
         measurement.observations.insert(Base::Ttft, waves.clone());
         let (planned, outcome) = (&mut record.header.cells[12], &mut record.cells[12]);
         for stat in Stat::ALL {
-            planned.bounds[0].metric = Metric { base: Base::Ttft, stat: Some(stat), per_gpu: false };
+            planned.bounds[0].metric =
+                Metric { base: Base::Ttft, stat: Some(stat), per_gpu: false };
             let judged = interval::estimate(&waves, Some(stat), 0.05).unwrap();
             outcome.judgement.bounds[0].estimate = Some(judged);
             let metric = planned.bounds[0].metric;

@@ -2,7 +2,7 @@
 //!
 //! Every text that leaves here has been washed; the reports only arrange them.
 
-use crate::judge::{BoundVerdict, Verdict};
+use crate::judge::{BoundVerdict, Severity, Verdict};
 use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
 use crate::suite::model::{Place, UnjudgedPolicy};
@@ -118,9 +118,11 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
     let said = outcome.judgement.message.as_deref().unwrap_or_default();
     let mut out = Vec::new();
     if let Some(measured) = figure::measurement(outcome) {
-        for bound in &outcome.judgement.bounds {
-            if !said.contains(&bound.message) {
-                out.push(format!("{}: {}", bound_word(bound.verdict), bound.message));
+        let warned = &outcome.judgement.warnings;
+        for (record, bound) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
+            if !said.contains(&bound.message) && !warned.contains(&bound.message) {
+                let word = bound_word(bound.verdict, record.severity);
+                out.push(format!("{word}: {}", bound.message));
             }
         }
         for check in measured.checks.iter().filter(|check| check.fault.is_some()) {
@@ -144,13 +146,15 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
     out.iter().map(|text| line(text)).collect()
 }
 
-fn bound_word(verdict: BoundVerdict) -> &'static str {
-    match verdict {
-        BoundVerdict::Clear => "pass (clear)",
-        BoundVerdict::Close => "pass (close)",
-        BoundVerdict::Inconclusive => "inconclusive",
-        BoundVerdict::Fail => "fail",
-        BoundVerdict::NoData => "no data",
+/// The line itself says how clear a pass is, and how sure a failure.
+fn bound_word(verdict: BoundVerdict, severity: Severity) -> &'static str {
+    match (verdict, severity) {
+        (BoundVerdict::Clear | BoundVerdict::Close, _) => "pass",
+        (_, Severity::Report) => "report",
+        (_, Severity::Warn) => "warning",
+        (BoundVerdict::Inconclusive, Severity::Fail) => "inconclusive",
+        (BoundVerdict::Fail, Severity::Fail) => "fail",
+        (BoundVerdict::NoData, Severity::Fail) => "no data",
     }
 }
 
@@ -171,7 +175,8 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
     let mut unjudged = 0;
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         out.extend(cell_warnings(outcome).map(|text| line(&format!("{}: {text}", name(planned)))));
-        unjudged += usize::from(outcome.judgement.verdict == Verdict::Measured);
+        let silent = outcome.judgement.verdict == Verdict::Measured && planned.bounds.is_empty();
+        unjudged += usize::from(silent);
     }
     if unjudged > 0 && record.header.policy.unjudged == UnjudgedPolicy::Warn {
         out.push(format!(

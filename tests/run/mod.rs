@@ -3,6 +3,7 @@
 mod broken_engines;
 mod interrupted;
 mod judged;
+mod junit;
 mod page;
 mod simulated;
 mod written;
