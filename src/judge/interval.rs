@@ -441,6 +441,31 @@ mod tests {
     }
 
     #[test]
+    fn times_of_one_window_are_as_sure_as_its_rate() {
+        // 128 streams in lockstep: their times per token do not differ, the batches do.
+        let times = Observations::Samples(vec![10.0; 128]);
+        let means: Vec<f64> = (0..10).map(|i| if i % 2 == 0 { 98.0 } else { 102.0 }).collect();
+        let rates = Observations::Batches { rate: 100.0, means, floor: 0.1 };
+        let rate = estimate(&rates, None, 0.05).unwrap();
+        for stat in [Stat::P50, Stat::Mean] {
+            let found = estimate_in_window(&times, Some(stat), &rates, 0.05).unwrap();
+            assert_eq!((found.value, found.n, found.method), (10.0, 10, Method::BatchMeans));
+            close(found.lower.unwrap(), 1000.0 / rate.upper.unwrap());
+            close(found.upper.unwrap(), 1000.0 / rate.lower.unwrap());
+        }
+        let tail = estimate_in_window(&times, Some(Stat::P95), &rates, 0.05).unwrap();
+        assert_eq!(tail.method, Method::Binomial);
+        close(tail.upper.unwrap(), 1000.0 / rate.lower.unwrap());
+        // Ten requests carry no 99th percentile, whatever the batches say.
+        let few = Observations::Samples(vec![10.0; 10]);
+        let tail = estimate_in_window(&few, Some(Stat::P99), &rates, 0.05).unwrap();
+        assert_eq!(tail.upper, None);
+        // A rate that may be nothing leaves the time without an end.
+        let wild = Observations::Batches { rate: 1.0, means: vec![-9.0, 11.0], floor: 0.1 };
+        assert_eq!(estimate_in_window(&times, None, &wild, 0.05).unwrap().upper, None);
+    }
+
+    #[test]
     fn no_observation_is_no_data() {
         assert!(estimate(&Observations::Samples(vec![]), None, 0.05).is_err());
         assert!(estimate(&Observations::Samples(vec![f64::NAN]), Some(Stat::P50), 0.05).is_err());

@@ -233,6 +233,28 @@ mod tests {
     }
 
     #[test]
+    fn details_say_each_thing_once() {
+        let mut record = fixture::page();
+        let (planned, outcome) = (&mut record.header.cells[12], &mut record.cells[12]);
+        let judged = outcome.judgement.bounds[0].clone();
+        planned.bounds = vec![planned.bounds[0].clone(); 3];
+        let line = |what: &str, verdict| {
+            let message = format!("{what} is slow");
+            crate::record::run_record::BoundJudgement { message, verdict, ..judged.clone() }
+        };
+        outcome.judgement.message = Some("a is slow".into());
+        outcome.judgement.bounds = vec![
+            line("a", BoundVerdict::Fail),
+            line("b", BoundVerdict::Fail),
+            line("c", BoundVerdict::Inconclusive),
+        ];
+        planned.bounds[1].severity = Severity::Warn;
+        planned.bounds[2].severity = Severity::Report;
+        outcome.judgement.warnings = vec!["b is slow".into()];
+        assert_eq!(details(planned, outcome), ["report: c is slow", "warning: b is slow"]);
+    }
+
+    #[test]
     fn every_warning_names_its_cell() {
         assert_eq!(
             warnings(&fixture::every_verdict()),
