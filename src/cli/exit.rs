@@ -12,7 +12,6 @@ use crate::record::event::StopReason;
 use crate::record::run_record::{CellOutcome, CellState};
 use crate::report::count::inconclusive_fails;
 use crate::report::message;
-use crate::suite::model::UnjudgedPolicy;
 
 /// What the process ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,11 +117,10 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
     for cell in &record.cells {
         exit = exit.or(match cell.judgement.verdict {
             Verdict::Fail => Exit::Limit,
-            Verdict::Error => of_error(record, cell),
+            Verdict::Error => of_error(record, cell, flags),
             Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, &cell.judgement) => {
                 Exit::Doubt
             }
-            Verdict::Measured if policy.unjudged == UnjudgedPolicy::Error => Exit::Suite,
             Verdict::Inconclusive if flags.deny_warnings => Exit::Doubt,
             Verdict::Inconclusive
             | Verdict::Measured
@@ -142,16 +140,19 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
 }
 
 /// What a cell that could not be judged comes to. Never [`Exit::Pass`].
-fn of_error(record: &RunRecord, cell: &CellOutcome) -> Exit {
+fn of_error(record: &RunRecord, cell: &CellOutcome, flags: Flags) -> Exit {
     if cell.judgement.class.as_deref() == Some("unjudged") {
         return Exit::Suite;
     }
     match &cell.state {
         CellState::NotRun { .. } => match record.stopped {
             Some(StopReason::TimeLimit) => Exit::TimeLimit,
-            // What stopped the run weighs for itself: a signal, or the failures that were too many.
-            // Without a reason its launch failed, or the run has not ended.
-            Some(StopReason::Signal | StopReason::MaxFail) | None => Exit::Engine,
+            // What stopped the run weighs for itself: a signal, the failures that were too many, a
+            // full disk. The least that is no pass leaves it the word.
+            Some(StopReason::Signal | StopReason::MaxFail) => Exit::Doubt,
+            None if flags.unwritten => Exit::Unwritten,
+            // Its launch failed, or the run has not ended.
+            None => Exit::Engine,
         },
         CellState::Broken { class, .. } if class.starts_with("engine") || class == "connection" => {
             Exit::Engine
@@ -282,7 +283,18 @@ mod tests {
         let mut record = with(&[Verdict::Inconclusive, Verdict::Measured]);
         record.header.policy.inconclusive = InconclusivePolicy::Fail;
         assert_eq!(of(&record, NONE), Exit::Doubt);
-        record.header.policy.unjudged = UnjudgedPolicy::Error;
-        assert_eq!(of(&record, NONE), Exit::Suite);
+    }
+
+    #[test]
+    fn what_stopped_a_run_weighs_for_itself() {
+        let mut record = with(&[Verdict::Error]);
+        let invalid = of(&record, NONE);
+        assert_eq!(invalid, Exit::Engine, "a cell has not run and nobody knows why");
+        record.stopped = Some(StopReason::MaxFail);
+        assert_eq!(of(&record, NONE), Exit::Invalid, "by the cell that was one too many");
+        record.cells.remove(0);
+        record.header.cells.remove(0);
+        record.stopped = None;
+        assert_eq!(of(&record, Flags { unwritten: true, ..NONE }), Exit::Unwritten);
     }
 }

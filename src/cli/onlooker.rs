@@ -46,6 +46,8 @@ impl Onlooker<'_> {
     pub fn watch(mut self, events: Receiver<Event>) -> Seen {
         let mut unwritten = None;
         let mut pace = Pace::default();
+        // Whether the reports lack something: an interrupted run says its end before it ends the engine.
+        let mut behind = false;
         let began = Instant::now();
         let started = Event::RunStarted(Box::new(self.record.header.clone()));
         self.progress.see(&started, &self.record);
@@ -57,6 +59,7 @@ impl Onlooker<'_> {
                 self.halter.halt(Cause::Unwritable);
             }
             self.record.apply(&event);
+            behind = true;
             self.progress.see(&event, &self.record);
             let last = matches!(event, Event::RunFinished { .. });
             let cell = matches!(event, Event::CellFinished { .. } | Event::LaunchFailed { .. });
@@ -68,16 +71,26 @@ impl Onlooker<'_> {
             }
             if unwritten.is_none() && (last || (cell && pace.due(began.elapsed()))) {
                 let before = began.elapsed();
-                if let Err(error) = crate::report::write_all(self.out, &self.record, self.dialect) {
-                    unwritten = Some(error.to_string());
-                    self.halter.halt(Cause::Unwritable);
-                }
+                unwritten = self.write();
+                behind = false;
                 let took = began.elapsed() - before;
                 pace.rendered(began.elapsed(), took);
             }
         }
+        if behind && unwritten.is_none() {
+            unwritten = self.write();
+        }
         self.progress.finish();
         Seen { record: self.record, unwritten }
+    }
+
+    /// Writes the reports; says why not where that fails, and asks for the end of the run.
+    fn write(&self) -> Option<String> {
+        let written = crate::report::write_all(self.out, &self.record, self.dialect);
+        written.err().map(|error| {
+            self.halter.halt(Cause::Unwritable);
+            error.to_string()
+        })
     }
 }
 

@@ -110,6 +110,45 @@ pub fn estimate_shared(
     }
 }
 
+/// Like [`estimate`], of the times per token of a window's requests, where `rates` are the batches
+/// of the rate of one request.
+///
+/// All requests of a window were slow in the same steps, so their number says nothing of how slow
+/// the next window will be: the spread of the batches does. What the requests differ in among
+/// themselves is counted, and the window's own noise comes on top. Median and mean differ from the
+/// rate by their unit alone and have its interval alone.
+///
+/// # Errors
+/// Nothing was observed, or what was observed is no number.
+pub fn estimate_in_window(
+    observed: &Observations,
+    stat: Option<Stat>,
+    rates: &Observations,
+    alpha: f64,
+) -> Result<Estimate, NoData> {
+    let counted = estimate(observed, stat, alpha)?;
+    let rate = estimate(rates, None, alpha)?;
+    // The time is the rate's inverse, hence the bounds change sides.
+    let longer = rate.lower.filter(|lower| *lower > 0.0).map(|lower| rate.value / lower);
+    let shorter = rate.upper.map(|upper| rate.value / upper);
+    let scaled = |bound: Option<f64>, by: Option<f64>| bound.zip(by).map(|(bound, by)| bound * by);
+    let value = Some(counted.value);
+    Ok(match stat.unwrap_or(Stat::Mean) {
+        Stat::Mean | Stat::P50 => Estimate {
+            value: counted.value,
+            lower: scaled(value, shorter),
+            upper: scaled(value, longer),
+            ..rate
+        },
+        Stat::P90 | Stat::P95 | Stat::P99 => Estimate {
+            lower: scaled(counted.lower, shorter),
+            upper: scaled(counted.upper, longer),
+            ..counted
+        },
+        Stat::Max => counted,
+    })
+}
+
 fn point(value: f64, n: u64) -> Estimate {
     Estimate { value, lower: None, upper: None, n, method: Method::Point }
 }
@@ -399,6 +438,31 @@ mod tests {
         let tail = estimate(&observed, Some(Stat::P99), 0.05).unwrap();
         assert_eq!((tail.value, tail.lower, tail.upper), (32.0, None, None));
         assert_eq!(tail.method, Method::Binomial);
+    }
+
+    #[test]
+    fn times_of_one_window_are_as_sure_as_its_rate() {
+        // 128 streams in lockstep: their times per token do not differ, the batches do.
+        let times = Observations::Samples(vec![10.0; 128]);
+        let means: Vec<f64> = (0..10).map(|i| if i % 2 == 0 { 98.0 } else { 102.0 }).collect();
+        let rates = Observations::Batches { rate: 100.0, means, floor: 0.1 };
+        let rate = estimate(&rates, None, 0.05).unwrap();
+        for stat in [Stat::P50, Stat::Mean] {
+            let found = estimate_in_window(&times, Some(stat), &rates, 0.05).unwrap();
+            assert_eq!((found.value, found.n, found.method), (10.0, 10, Method::BatchMeans));
+            close(found.lower.unwrap(), 1000.0 / rate.upper.unwrap());
+            close(found.upper.unwrap(), 1000.0 / rate.lower.unwrap());
+        }
+        let tail = estimate_in_window(&times, Some(Stat::P95), &rates, 0.05).unwrap();
+        assert_eq!(tail.method, Method::Binomial);
+        close(tail.upper.unwrap(), 1000.0 / rate.lower.unwrap());
+        // Ten requests carry no 99th percentile, whatever the batches say.
+        let few = Observations::Samples(vec![10.0; 10]);
+        let tail = estimate_in_window(&few, Some(Stat::P99), &rates, 0.05).unwrap();
+        assert_eq!(tail.upper, None);
+        // A rate that may be nothing leaves the time without an end.
+        let wild = Observations::Batches { rate: 1.0, means: vec![-9.0, 11.0], floor: 0.1 };
+        assert_eq!(estimate_in_window(&times, None, &wild, 0.05).unwrap().upper, None);
     }
 
     #[test]

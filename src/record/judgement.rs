@@ -12,7 +12,6 @@ use super::run_record::{
 use super::wording;
 use crate::judge::lattice::{self, Faults};
 use crate::judge::{BoundVerdict, Estimate, Severity, Verdict, interval, limit};
-use crate::measure::metric::CATALOGUE;
 use crate::measure::{Base, Fault, Metric, Observations, Stat, TestKind};
 use crate::suite::model::{InconclusivePolicy, Policy, UnjudgedPolicy};
 
@@ -123,29 +122,6 @@ pub fn lag_matters(
                 within(limit::judge(&moved, bound)) != within(judged.verdict)
             })
     })
-}
-
-/// Every metric of a measurement with value and unit, in the catalogue's order, latencies with all
-/// their suffixes, per-GPU forms where there is more than one GPU.
-pub fn figures(measurement: &Measurement, gpus: u32) -> Vec<(Metric, f64, &'static str)> {
-    let mut rows = Vec::new();
-    for entry in &CATALOGUE {
-        let Some(observed) = measurement.observations.get(&entry.base) else { continue };
-        let stats: Vec<Option<Stat>> =
-            if entry.latency { Stat::ALL.map(Some).to_vec() } else { vec![None] };
-        for stat in stats {
-            let Some(value) = interval::value(observed, stat).filter(|value| value.is_finite())
-            else {
-                continue;
-            };
-            rows.push((Metric { base: entry.base, stat, per_gpu: false }, value, entry.unit));
-            if entry.per_gpu && gpus > 1 {
-                let metric = Metric { base: entry.base, stat, per_gpu: true };
-                rows.push((metric, value / f64::from(gpus), entry.unit));
-            }
-        }
-    }
-    rows
 }
 
 /// Whether a bound can fail its cell.
@@ -352,14 +328,25 @@ impl Sight<'_> {
             .get(&metric.base)
             .ok_or_else(|| format!("no {} was observed", metric.base.entry().name))?;
         let alpha = self.policy.alpha;
-        let level = if self.extendable {
-            interval::levels(observed, metric.stat, alpha, self.measurement.extended)
-        } else {
-            alpha
+        let level = |of: &Observations| {
+            if self.extendable {
+                interval::levels(of, metric.stat, alpha, self.measurement.extended)
+            } else {
+                alpha
+            }
         };
-        let found =
-            interval::estimate_shared(observed, metric.stat, level, self.shared(metric.base))
-                .map_err(|why| why.to_string())?;
+        let found = match observations.get(&Base::PerRequestThroughput) {
+            // The requests of a window share its steps, whose noise only its batches tell.
+            Some(rates @ Observations::Batches { .. }) if metric.base == Base::Tpot => {
+                let level = level(rates).min(level(observed));
+                interval::estimate_in_window(observed, metric.stat, rates, level)
+            }
+            Some(_) | None => {
+                let shared = self.shared(metric.base);
+                interval::estimate_shared(observed, metric.stat, level(observed), shared)
+            }
+        };
+        let found = found.map_err(|why| why.to_string())?;
         let divisor = if metric.per_gpu { f64::from(self.gpus.max(1)) } else { 1.0 };
         Ok(Estimate {
             value: found.value / divisor,
@@ -470,7 +457,12 @@ impl Sight<'_> {
         let drift = Some(self.told(Fault::Drifting)).filter(|told| !told.is_empty());
         let doubtful = &[BoundVerdict::Inconclusive];
         let told = drift.map(|told| format!("drifting: {told}"));
-        match self.policy.inconclusive {
+        // A quarantine that covers the cell expects this; policy is for what nobody expected.
+        let policy = match &self.cell.quarantine {
+            Some(_) if self.covered() => InconclusivePolicy::Warn,
+            Some(_) | None => self.policy.inconclusive,
+        };
+        match policy {
             InconclusivePolicy::Warn | InconclusivePolicy::Fail => {
                 self.settle(judgement, "inconclusive", told, doubtful);
             }
@@ -534,12 +526,14 @@ impl Sight<'_> {
             return;
         }
         if !self.cell.bounds.is_empty() {
+            let words = "measured: warnings and reports alone are expected of it";
+            judgement.message = Some(words.to_owned());
             return;
         }
         let words = "nothing is expected of this cell".to_owned();
         match self.policy.unjudged {
-            UnjudgedPolicy::Allow => {}
-            UnjudgedPolicy::Warn => judgement.warnings.push(words.clone()),
+            // A warning of the run counts these cells; one for each would bury all others.
+            UnjudgedPolicy::Allow | UnjudgedPolicy::Warn => {}
             UnjudgedPolicy::Error => {
                 judgement.verdict = Verdict::Error;
                 judgement.class = Some("unjudged".to_owned());
@@ -582,6 +576,8 @@ impl Sight<'_> {
                 (Some(bound), Some(estimate), BoundVerdict::Fail | BoundVerdict::Inconclusive) => {
                     limit::loss(estimate.value, bound).is_some_and(|loss| loss <= most)
                 }
+                // Of a degraded engine that gave no figure nobody knows how much was lost.
+                (_, _, BoundVerdict::NoData) => false,
                 (_, _, _) => true,
             },
         )

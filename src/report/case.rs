@@ -12,7 +12,7 @@ use crate::record::RunRecord;
 use crate::record::run_record::{
     CellOutcome, CellState, LaunchOutcome, PlannedCellRecord, PlannedLaunchRecord, UnfitClass,
 };
-use crate::suite::model::{Place, UnjudgedPolicy};
+use crate::suite::model::Place;
 
 use super::count::inconclusive_fails;
 use super::figure;
@@ -234,7 +234,7 @@ fn launch_case(
         place: clean_place(&planned.place),
         standing,
         properties: ready
-            .map(|seconds| ("metric.ready-time".to_owned(), seconds.to_string()))
+            .map(|seconds| ("metric.ready-time".to_owned(), plain(seconds)))
             .into_iter()
             .collect(),
         output: cut(&output.join("\n"), MOST_PLAIN),
@@ -279,9 +279,6 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
             first = said.as_ref().map(|said| format!("inconclusive: {said}"));
             Standing::Plain
         }
-        Verdict::Measured if policy.unjudged == UnjudgedPolicy::Error => {
-            Standing::Error(failed(class.unwrap_or("unjudged")))
-        }
         Verdict::Measured | Verdict::Xpass => {
             first.clone_from(&said);
             Standing::Plain
@@ -314,8 +311,7 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
     }
     output.extend(table);
     let mut properties = vec![("verdict".to_owned(), verdict_name(judgement.verdict).to_owned())];
-    properties
-        .extend(figures.iter().map(|f| (format!("metric.{}", f.metric), f.value.to_string())));
+    properties.extend(figures.iter().map(|f| (format!("metric.{}", f.metric), plain(f.value))));
     Case {
         classname: line(&planned.classname),
         name: line(&planned.id),
@@ -383,6 +379,12 @@ fn table(figures: &[figure::Figure]) -> Vec<String> {
         }
     }
     out
+}
+
+/// A number as programs read it; behind the sixth digit there is only what floating point left.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn clean_place(place: &Place) -> Place {

@@ -1,9 +1,9 @@
 //! Figures of a cell as reports show them: a value for each metric and statistic, with its unit.
 //!
-//! Where a bound was judged, the figure is the estimate that was judged; elsewhere it is computed
-//! here from the recorded observations, by the same definitions (nearest rank, waves as units). It
-//! judges nothing.
+//! Where a bound was judged, the figure is the estimate that was judged; elsewhere it is the value
+//! that would have been. It computes and judges nothing itself.
 
+use crate::judge::interval;
 use crate::measure::metric::CATALOGUE;
 use crate::measure::{Base, Metric, Observations, Stat, TestKind};
 use crate::quantity::print_number;
@@ -43,7 +43,7 @@ pub fn all(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<Figure> {
     for entry in &CATALOGUE {
         let Some(observations) = measured.observations.get(&entry.base) else { continue };
         let stats: Vec<Option<Stat>> = if entry.latency {
-            let n = observations.len();
+            let n = samples(observations);
             Stat::ALL.iter().filter(|stat| carried(**stat, n)).map(|stat| Some(*stat)).collect()
         } else {
             vec![None]
@@ -63,7 +63,7 @@ pub fn all(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<Figure> {
 pub fn one(planned: &PlannedCellRecord, outcome: &CellOutcome, metric: Metric) -> Option<Figure> {
     estimate(planned, outcome, metric).or_else(|| {
         let observations = measurement(outcome)?.observations.get(&metric.base)?;
-        let value = observations.value(metric.stat)?;
+        let value = interval::value(observations, metric.stat)?;
         (!metric.per_gpu).then_some(Figure { metric, value })
     })
 }
@@ -106,78 +106,17 @@ pub fn column(value: f64, decimals: usize) -> String {
     if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
 }
 
+/// How many samples the percentiles of a metric are taken from.
+fn samples(observations: &Observations) -> u64 {
+    if let Observations::Waves(waves) = observations {
+        return waves.iter().map(|wave| wave.len() as u64).sum();
+    }
+    observations.count()
+}
+
 /// Whether `n` samples carry a percentile: one beyond it is to be expected.
 fn carried(stat: Stat, n: u64) -> bool {
     stat.percent().is_none_or(|percent| n * u64::from(100 - percent) >= 100)
-}
-
-/// What recorded observations come to.
-trait Described {
-    /// How many there are.
-    fn len(&self) -> u64;
-    /// The statistic; without one the estimate itself, for samples their mean.
-    fn value(&self, stat: Option<Stat>) -> Option<f64>;
-}
-
-impl Described for Observations {
-    fn len(&self) -> u64 {
-        match self {
-            Observations::Batches { means, .. } => means.len() as u64,
-            Observations::Samples(samples) => samples.len() as u64,
-            Observations::Histogram(buckets) => buckets.iter().map(|(_, n)| n).sum(),
-            Observations::Waves(waves) => waves.iter().map(|wave| wave.len() as u64).sum(),
-            Observations::Exact(_) | Observations::Point(_) => 1,
-        }
-    }
-
-    fn value(&self, stat: Option<Stat>) -> Option<f64> {
-        let stat = stat.unwrap_or(Stat::Mean);
-        match self {
-            Observations::Batches { rate, .. } => Some(*rate),
-            Observations::Samples(samples) => of_counts(counted(samples), stat),
-            Observations::Histogram(buckets) => of_counts(buckets.clone(), stat),
-            Observations::Waves(waves) => match stat {
-                Stat::P50 | Stat::Mean => {
-                    let each: Option<Vec<f64>> =
-                        waves.iter().map(|wave| of_counts(counted(wave), stat)).collect();
-                    of_counts(counted(&each?), Stat::Mean)
-                }
-                Stat::P90 | Stat::P95 | Stat::P99 | Stat::Max => {
-                    of_counts(counted(&waves.concat()), stat)
-                }
-            },
-            Observations::Exact(value) | Observations::Point(value) => Some(*value),
-        }
-    }
-}
-
-fn counted(samples: &[f64]) -> Vec<(f64, u64)> {
-    let mut counts: Vec<(f64, u64)> = samples.iter().map(|value| (*value, 1)).collect();
-    counts.sort_by(|a, b| a.0.total_cmp(&b.0));
-    counts
-}
-
-/// A statistic of values with counts in rising order; percentiles by nearest rank.
-fn of_counts(counts: Vec<(f64, u64)>, stat: Stat) -> Option<f64> {
-    let n: u64 = counts.iter().map(|(_, n)| n).sum();
-    if n == 0 {
-        return None;
-    }
-    match stat {
-        Stat::Mean => Some(counts.iter().map(|(v, n)| v * *n as f64).sum::<f64>() / n as f64),
-        Stat::Max => counts.last().map(|(value, _)| *value),
-        Stat::P50 | Stat::P90 | Stat::P95 | Stat::P99 => {
-            let rank = (n * u64::from(stat.percent()?)).div_ceil(100).max(1);
-            let mut seen = 0;
-            counts
-                .iter()
-                .find(|(_, n)| {
-                    seen += n;
-                    seen >= rank
-                })
-                .map(|(value, _)| *value)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -186,19 +125,22 @@ mod tests {
     use crate::report::fixture;
 
     #[test]
-    fn percentiles_are_by_nearest_rank_and_waves_are_units() {
-        let samples = Observations::Samples((1..=100).rev().map(f64::from).collect());
-        assert_eq!(samples.value(Some(Stat::P50)), Some(50.0));
-        assert_eq!(samples.value(Some(Stat::P99)), Some(99.0));
-        assert_eq!(samples.value(Some(Stat::Max)), Some(100.0));
-        assert_eq!(
-            Observations::Histogram(vec![(7.0, 60), (8.0, 40)]).value(Some(Stat::P90)),
-            Some(8.0)
-        );
-        let waves = Observations::Waves(vec![vec![1.0, 9.0], vec![3.0, 3.0]]);
-        assert_eq!(waves.value(Some(Stat::P50)), Some(2.0));
-        assert_eq!(waves.value(Some(Stat::Mean)), Some(4.0));
-        assert_eq!(Observations::Samples(vec![]).value(Some(Stat::P50)), None);
+    fn a_figure_is_the_same_whether_a_bound_stands_on_it_or_not() {
+        let mut record = fixture::page();
+        let waves = Observations::Waves(vec![vec![1.0, 9.0, 10.0], vec![3.0, 4.0, 8.0]]);
+        let CellState::Measured(measurement) = &mut record.cells[12].state else { panic!() };
+        measurement.observations.insert(Base::Ttft, waves.clone());
+        let (planned, outcome) = (&mut record.header.cells[12], &mut record.cells[12]);
+        for stat in Stat::ALL {
+            planned.bounds[0].metric =
+                Metric { base: Base::Ttft, stat: Some(stat), per_gpu: false };
+            let judged = interval::estimate(&waves, Some(stat), 0.05).unwrap();
+            outcome.judgement.bounds[0].estimate = Some(judged);
+            let metric = planned.bounds[0].metric;
+            let with = one(planned, outcome, metric).unwrap();
+            outcome.judgement.bounds[0].estimate = None;
+            assert_eq!(one(planned, outcome, metric), Some(with), "{stat:?}");
+        }
     }
 
     #[test]

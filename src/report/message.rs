@@ -2,7 +2,7 @@
 //!
 //! Every text that leaves here has been washed; the reports only arrange them.
 
-use crate::judge::{BoundVerdict, Verdict};
+use crate::judge::{BoundVerdict, Severity, Verdict};
 use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
 use crate::suite::model::{Place, UnjudgedPolicy};
@@ -118,9 +118,11 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
     let said = outcome.judgement.message.as_deref().unwrap_or_default();
     let mut out = Vec::new();
     if let Some(measured) = figure::measurement(outcome) {
-        for bound in &outcome.judgement.bounds {
-            if !said.contains(&bound.message) {
-                out.push(format!("{}: {}", bound_word(bound.verdict), bound.message));
+        let warned = &outcome.judgement.warnings;
+        for (record, bound) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
+            if !said.contains(&bound.message) && !warned.contains(&bound.message) {
+                let word = bound_word(bound.verdict, record.severity);
+                out.push(format!("{word}: {}", bound.message));
             }
         }
         for check in measured.checks.iter().filter(|check| check.fault.is_some()) {
@@ -144,13 +146,15 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
     out.iter().map(|text| line(text)).collect()
 }
 
-fn bound_word(verdict: BoundVerdict) -> &'static str {
-    match verdict {
-        BoundVerdict::Clear => "pass (clear)",
-        BoundVerdict::Close => "pass (close)",
-        BoundVerdict::Inconclusive => "inconclusive",
-        BoundVerdict::Fail => "fail",
-        BoundVerdict::NoData => "no data",
+/// The line itself says how clear a pass is, and how sure a failure.
+fn bound_word(verdict: BoundVerdict, severity: Severity) -> &'static str {
+    match (verdict, severity) {
+        (BoundVerdict::Clear | BoundVerdict::Close, _) => "pass",
+        (_, Severity::Report) => "report",
+        (_, Severity::Warn) => "warning",
+        (BoundVerdict::Inconclusive, Severity::Fail) => "inconclusive",
+        (BoundVerdict::Fail, Severity::Fail) => "fail",
+        (BoundVerdict::NoData, Severity::Fail) => "no data",
     }
 }
 
@@ -171,7 +175,8 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
     let mut unjudged = 0;
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         out.extend(cell_warnings(outcome).map(|text| line(&format!("{}: {text}", name(planned)))));
-        unjudged += usize::from(outcome.judgement.verdict == Verdict::Measured);
+        let silent = outcome.judgement.verdict == Verdict::Measured && planned.bounds.is_empty();
+        unjudged += usize::from(silent);
     }
     if unjudged > 0 && record.header.policy.unjudged == UnjudgedPolicy::Warn {
         out.push(format!(
@@ -225,6 +230,28 @@ mod tests {
             rerun(&record, planned.unwrap()),
             "tokgate run suites/page.toml -E 'test=decode context=8K concurrency=128' --seed 42"
         );
+    }
+
+    #[test]
+    fn details_say_each_thing_once() {
+        let mut record = fixture::page();
+        let (planned, outcome) = (&mut record.header.cells[12], &mut record.cells[12]);
+        let judged = outcome.judgement.bounds[0].clone();
+        planned.bounds = vec![planned.bounds[0].clone(); 3];
+        let line = |what: &str, verdict| {
+            let message = format!("{what} is slow");
+            crate::record::run_record::BoundJudgement { message, verdict, ..judged.clone() }
+        };
+        outcome.judgement.message = Some("a is slow".into());
+        outcome.judgement.bounds = vec![
+            line("a", BoundVerdict::Fail),
+            line("b", BoundVerdict::Fail),
+            line("c", BoundVerdict::Inconclusive),
+        ];
+        planned.bounds[1].severity = Severity::Warn;
+        planned.bounds[2].severity = Severity::Report;
+        outcome.judgement.warnings = vec!["b is slow".into()];
+        assert_eq!(details(planned, outcome), ["report: c is slow", "warning: b is slow"]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Whole runs through the command line: on the simulated engine, and on engines that go wrong.
 
 mod broken_engines;
+mod exit_codes;
 mod interrupted;
 mod judged;
+mod junit;
 mod page;
+mod simulated;
 mod written;

@@ -1,6 +1,8 @@
 //! What a run leaves on disk, and what others read out of it.
 
-use crate::harness::{Project, shipped};
+use tokgate::record::{RunRecord, journal};
+
+use crate::harness::{Project, Ran, shipped};
 
 fn quick() -> Project {
     Project::with(
@@ -27,14 +29,27 @@ fn the_output_directory_is_whole() {
     for name in ["journal.jsonl", "record.json", "junit.xml", "summary.md"] {
         assert!(!ran.read(name).is_empty(), "{name}");
     }
+    facts_agree(&ran);
+}
+
+/// The record of a run is valid by its schema, and its journal comes to the same record.
+#[track_caller]
+pub fn facts_agree(ran: &Ran) {
     let schema: serde_json::Value = serde_json::from_str(
         &std::fs::read_to_string(shipped("schemas/record.schema.json")).unwrap(),
     )
     .unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let record = ran.record();
-    let errors: Vec<_> = validator.iter_errors(&record).map(|error| error.to_string()).collect();
+    let value = ran.record();
+    let errors: Vec<_> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
     assert_eq!(errors, Vec::<String>::new());
+
+    let written: RunRecord = serde_json::from_str(&ran.read("record.json")).unwrap();
+    let told = journal::read(&ran.out.join("journal.jsonl")).unwrap();
+    assert_eq!(told.torn, 0);
+    let mut folded = RunRecord::new(written.header.clone());
+    told.events.iter().for_each(|event| folded.apply(event));
+    assert_eq!(folded, written);
 }
 
 #[test]

@@ -294,8 +294,8 @@ fn a_cell_that_nothing_is_expected_of_follows_its_policy() {
     let allowed = under(UnjudgedPolicy::Allow);
     assert_eq!((allowed.verdict, allowed.warnings.len()), (Verdict::Measured, 0));
     let warned = under(UnjudgedPolicy::Warn);
-    assert_eq!(warned.verdict, Verdict::Measured);
-    assert_eq!(warned.warnings, ["nothing is expected of this cell"]);
+    assert_eq!((warned.verdict, warned.warnings.len()), (Verdict::Measured, 0));
+    assert_eq!(warned.message.unwrap(), "nothing is expected of this cell");
     let refused = under(UnjudgedPolicy::Error);
     assert_eq!((refused.verdict, refused.class.as_deref()), (Verdict::Error, Some("unjudged")));
 }
@@ -462,25 +462,45 @@ fn a_lag_matters_only_where_it_could_turn_a_verdict() {
 }
 
 #[test]
-fn figures_list_the_catalogue_with_every_suffix() {
-    let rows = figures(&window(7310.0, 20.0), 8);
-    let names: Vec<String> = rows.iter().map(|(metric, _, _)| metric.to_string()).collect();
-    assert_eq!(
-        names,
-        [
-            "output-throughput",
-            "output-throughput-per-gpu",
-            "ttft.p50",
-            "ttft.p90",
-            "ttft.p95",
-            "ttft.p99",
-            "ttft.mean",
-            "ttft.max",
-            "active-requests",
-            "measured-time"
-        ]
+fn a_quarantine_with_a_greatest_loss_does_not_cover_what_gave_no_figure() {
+    let degraded = |max_loss| {
+        let cell = quarantined(max_loss, vec![ceiling("itl.p99", 50.0, 61)]);
+        let measurement = with(validity::error_rate(128, 128, 0.0), window(0.0, 0.0));
+        judge(&cell, &measurement, &policy()).verdict
+    };
+    assert_eq!(degraded(None), Verdict::Xfail);
+    assert_eq!(degraded(Some(0.1)), Verdict::Fail);
+}
+
+#[test]
+fn doubt_in_quarantine_is_expected_and_no_recovery() {
+    let noisy = window(6871.0, 900.0);
+    for inconclusive in [
+        InconclusivePolicy::Warn,
+        InconclusivePolicy::Pass,
+        InconclusivePolicy::Point,
+        InconclusivePolicy::Fail,
+    ] {
+        let policy = Policy { inconclusive, ..policy() };
+        let covered = quarantined(Some(0.1), vec![floor("output-throughput", 7302.0, 58)]);
+        assert_eq!(judge(&covered, &noisy, &policy).verdict, Verdict::Xfail, "{inconclusive:?}");
+        let beyond = quarantined(Some(0.01), vec![floor("output-throughput", 7302.0, 58)]);
+        assert_ne!(judge(&beyond, &noisy, &policy).verdict, Verdict::Xfail, "{inconclusive:?}");
+    }
+}
+
+#[test]
+fn times_per_token_are_judged_by_the_spread_of_the_batches() {
+    let mut measurement = window(7310.0, 20.0);
+    let observations = &mut measurement.observations;
+    observations.insert(Base::Tpot, Observations::Samples(vec![10.0; 128]));
+    let means = (0..10).map(|i| if i % 2 == 0 { 95.0 } else { 105.0 }).collect();
+    observations.insert(
+        Base::PerRequestThroughput,
+        Observations::Batches { rate: 100.0, means, floor: 0.1 },
     );
-    assert_eq!((rows[1].1, rows[1].2), (7310.0 / 8.0, "tok/s"));
-    assert_eq!((rows[2].1, rows[2].2), (1000.0, "ms"));
-    assert_eq!(figures(&window(7310.0, 20.0), 1).len(), rows.len() - 1);
+    let verdict = |max| judged(vec![ceiling("tpot.p50", max, 60)], &measurement).verdict;
+    assert_eq!(verdict(9.9), Verdict::Inconclusive);
+    assert_eq!(verdict(9.0), Verdict::Fail);
+    assert_eq!(verdict(10.1), Verdict::Pass);
 }
