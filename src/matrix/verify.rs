@@ -84,6 +84,10 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
                     span: Some(command.span.clone()),
                     place: Some(command.place.clone()),
                     key: Some(key.to_owned()),
+                    part: error.span.and_then(|span| match &command.form {
+                        CommandForm::Line(line) => Some((line.as_str().into(), span)),
+                        CommandForm::Words(_) => None,
+                    }),
                     message: format!("{key}: {}", error.message),
                     help: error.help,
                     warning: false,

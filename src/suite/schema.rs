@@ -5,6 +5,7 @@
 //! The shape check maps each instance path to its span and says in our own words what belongs
 //! there. Which keys must be there is not its business: a file may be a fragment.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use jsonschema::error::{ValidationError, ValidationErrorKind};
@@ -50,10 +51,16 @@ fn tidy(node: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(tidy),
         Value::Object(object) => {
             object.remove("default");
-            object
-                .remove("format")
-                .filter(|format| format == "date")
-                .map(|format| object.insert("format".to_owned(), format));
+            match object.remove("format") {
+                Some(format) if format == "date" => {
+                    object.insert("format".to_owned(), format);
+                }
+                // No validator knows this format, so its end is said as a number.
+                Some(format) if format == "uint32" => {
+                    object.entry("maximum").or_insert(json!(u32::MAX));
+                }
+                Some(_) | None => {}
+            }
             if let Some(Value::Array(types)) = object.get_mut("type") {
                 types.retain(|kind| kind != "null");
                 if let [only] = types.as_slice() {
@@ -169,6 +176,7 @@ pub fn check(tree: &mut Tree<'_>, above: &Path, source: &SourceMap) -> ShapeFind
     let mut findings = ShapeFindings::default();
     tree::sort_out(tree, &mut findings.problems);
     let mut instance = tree::to_json(tree);
+    part_floats(&mut instance);
     for step in above.0.iter().rev() {
         if let Step::Key(key) = step {
             instance = json!({ key: instance });
@@ -183,6 +191,20 @@ pub fn check(tree: &mut Tree<'_>, above: &Path, source: &SourceMap) -> ShapeFind
         findings.lost.extend(tree::remove(tree, &path));
     }
     findings
+}
+
+/// JSON Schema takes 2.0 for an integer, and TOML's types do not: such a number gets a fraction.
+fn part_floats(node: &mut Value) {
+    match node {
+        Value::Array(items) => items.iter_mut().for_each(part_floats),
+        Value::Object(object) => object.values_mut().for_each(part_floats),
+        Value::Number(n) => {
+            if let Some(float) = n.as_f64().filter(|float| n.is_f64() && float.fract() == 0.0) {
+                *node = json!(float + float.abs().max(1.0) * 1e-9);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 fn path_of(location: &Location, above: &Path) -> Path {
@@ -214,7 +236,14 @@ fn explain(
         for key in unexpected {
             let full = path.key(key);
             let (problem, meant) = unknown_key(key, &path, above, node);
-            let span = tree::locate(tree, &full).map(|(key, _)| key);
+            let located = tree::locate(tree, &full);
+            if let Some(value) = located.as_ref().map(|(_, value)| value.span()) {
+                // What was wrong with the value is no news any more.
+                let inside =
+                    |span: &Range<usize>| value.start <= span.start && span.end <= value.end;
+                findings.problems.retain(|old| !old.span.as_ref().is_some_and(inside));
+            }
+            let span = located.map(|(key, _)| key);
             findings.problems.push(Problem { span, ..problem });
             findings.lost.extend(meant.map(str::to_owned));
             wrong.push(full);
@@ -337,13 +366,16 @@ fn wrong_value(error: &ValidationError<'_>, node: &Value, path: &Path, written: 
             let found = match value.as_ref() {
                 Value::Null => "nothing".to_owned(),
                 Value::Bool(b) => b.to_string(),
-                Value::Number(n) => n.to_string(),
+                // As it is written: TOML's `0.30` is the number 0.3.
+                Value::Number(n) if written.is_empty() => n.to_string(),
+                Value::Number(_) => written.to_owned(),
                 Value::String(text) if text.len() < 40 => format!("\"{text}\""),
                 Value::String(_) => "a text".to_owned(),
                 Value::Array(_) => "a list".to_owned(),
                 Value::Object(_) => "a table".to_owned(),
             };
             Problem::new("wrong-type", format!("{subject} must be {expects}, not {found}"))
+                .help(format!("write {expects}"))
                 .maybe_help(rewrite(value, node, path, key, written))
         }
     }
@@ -396,7 +428,9 @@ fn rewrite(value: &Value, node: &Value, path: &Path, key: &str, written: &str) -
             Some(format!("write \"{n}s\" for seconds or \"{n}ms\" for milliseconds"))
         }
         Value::Number(n) if wants("string") && expects.starts_with("a percentage") => {
-            let percent = n.as_f64().map(|n| if n < 1.0 { n * 100.0 } else { n })?;
+            let n = n.as_f64()?;
+            // A hundredfold of 0.07 has rounding errors that nobody wants to read.
+            let percent = if n < 1.0 { (n * 1e8).round() / 1e6 } else { n };
             Some(format!("write \"{percent}%\""))
         }
         Value::Number(n) if wants("string") && expects.starts_with("a size") => {
@@ -417,11 +451,16 @@ fn rewrite(value: &Value, node: &Value, path: &Path, key: &str, written: &str) -
         Value::Object(_) if wants("array") && path.0.len() == 1 => {
             Some(format!("write [[{key}]] with two brackets"))
         }
+        Value::Object(_) if wants("array") && short => Some(format!("write a list: [{written}]")),
         Value::Array(_) if wants("object") && path.0.len() == 1 => {
             Some(format!("write [{key}] with single brackets"))
         }
-        Value::Number(_) | Value::String(_) | Value::Bool(_) if wants("array") && short => {
-            Some(format!("write a list: [{written}]"))
+        Value::Number(_) | Value::String(_) | Value::Bool(_)
+            if short && (wants("array") || expects.starts_with("a list of values")) =>
+        {
+            let quotes = matches!(value, Value::String(_)) && !written.starts_with(['"', '\'']);
+            let quote = if quotes { "\"" } else { "" };
+            Some(format!("write a list: [{quote}{written}{quote}]"))
         }
         Value::String(text) if node.get("anyOf").is_some() => {
             let options = options_below(node);
