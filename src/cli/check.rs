@@ -37,6 +37,10 @@ pub fn run(args: &Args, global: &Global) -> Exit {
                         exit = exit.or(Exit::Doubt);
                     }
                 }
+                if planned.plan.cells.is_empty() {
+                    exit = exit.or(shape::nothing(path));
+                    continue;
+                }
                 let (plan, suite) = (&planned.plan, &planned.plan.suite);
                 super::print(&format!(
                     "{}: right; {}, {}, {}, {}\n",

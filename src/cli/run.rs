@@ -116,8 +116,7 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         eprint!("{}", warnings.render(global.color_stderr()));
     }
     if plan.cells.is_empty() {
-        eprintln!("error: no cell of {} is selected", path.display());
-        return Err(Exit::NothingSelected);
+        return Err(shape::nothing(path));
     }
     expired(&plan)?;
     let secrets = secrets(&plan)?;

@@ -79,6 +79,13 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
     }
 }
 
+/// Says that no cell of a suite is selected.
+pub fn nothing(path: &Path) -> Exit {
+    eprintln!("error: no cell of {} is selected", path.display());
+    eprintln!("  help: `tokgate list` without -E, --skip and --profile shows all cells");
+    Exit::NothingSelected
+}
+
 /// The quarantines whose day is over.
 pub fn expired(plan: &Plan) -> impl Iterator<Item = &Quarantine> {
     let today = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()).date();

@@ -61,7 +61,11 @@ pub(super) fn whole(
     secrets(suite, troubles);
     for selector in selection.alternatives.iter().chain(&selection.skip) {
         let all: Vec<usize> = (0..suite.tests.len()).collect();
-        troubles.extend(misnamed(suite, selector, &all, None));
+        let named = misnamed(suite, selector, &all, None);
+        troubles.extend(named.into_iter().map(|trouble| Trouble {
+            message: format!("in the selector '{}': {}", selector.text, trouble.message),
+            ..trouble
+        }));
     }
     twice(suite, troubles);
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use super::load::{Assembled, Layered};
-use super::merge;
+use super::merge::{self, Overridden};
 use super::source::SourceMap;
 use super::tree::{Node, Tree};
 use super::{defaults, name};
@@ -50,14 +50,8 @@ impl Explain {
                 if several && settled != variant.is_some() {
                     continue;
                 }
-                let mut overrode: Vec<Range<usize>> = Vec::new();
-                let mut winner = span.clone();
-                for entry in log.iter().rev() {
-                    if entry.winner == winner {
-                        overrode.push(entry.loser.clone());
-                        winner = entry.loser.clone();
-                    }
-                }
+                let mut overrode = Vec::new();
+                replaced(&span, log, &mut overrode);
                 let by = owners.get(&span.start).cloned();
                 values.push(Origin { variant: variant.clone(), key, span, by, overrode });
             }
@@ -137,6 +131,16 @@ impl Explain {
                 named.map(|(table, name)| format!("{table}.{name}.{rest}")).collect();
             named.into_iter().chain([(*key).to_owned()]).map(|key| (key, *default))
         })
+    }
+}
+
+/// What a value replaced, and what that had replaced.
+fn replaced(winner: &Range<usize>, log: &[Overridden], out: &mut Vec<Range<usize>>) {
+    for entry in log.iter().filter(|entry| entry.winner == *winner) {
+        if !out.contains(&entry.loser) {
+            out.push(entry.loser.clone());
+            replaced(&entry.loser, log, out);
+        }
     }
 }
 

@@ -67,8 +67,10 @@ enum Piece {
 fn piece(value: &Value) -> Result<Piece, TemplateError> {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
-            let items =
-                value.try_iter().map_err(|_| TemplateError::new("a list could not be read"))?;
+            let items = value.try_iter().map_err(|_| {
+                TemplateError::new("a list could not be read")
+                    .help("render a list of texts and numbers")
+            })?;
             let mut texts = Vec::new();
             for item in items {
                 match piece(&item)? {
@@ -85,7 +87,8 @@ fn piece(value: &Value) -> Result<Piece, TemplateError> {
         ValueKind::Number | ValueKind::String => {
             let text = value.to_string();
             if text.contains('\0') {
-                return Err(TemplateError::new("a value holds a NUL character"));
+                return Err(TemplateError::new("a value holds a NUL character")
+                    .help("no program can be handed one: take it out"));
             }
             Ok(Piece::One(text))
         }
@@ -104,10 +107,12 @@ fn piece(value: &Value) -> Result<Piece, TemplateError> {
             })
         }
         ValueKind::Undefined | ValueKind::Bytes | ValueKind::Plain | ValueKind::Invalid => {
-            Err(TemplateError::new(format!("a value of kind {} has no text", value.kind())))
+            let error = TemplateError::new(format!("a value of kind {} has no text", value.kind()));
+            Err(error.help("render a text, a number, or true or false"))
         }
         // The engine's list of kinds is open; what it may add has no text here.
-        _ => Err(TemplateError::new("a value of an unknown kind has no text")),
+        _ => Err(TemplateError::new("a value of an unknown kind has no text")
+            .help("render a text, a number, or true or false")),
     }
 }
 
@@ -381,7 +386,10 @@ pub fn render_words(words: &[String], context: &Context) -> Result<Vec<String>, 
 fn program(arguments: Vec<String>) -> Result<Vec<String>, TemplateError> {
     match arguments.first().map(String::as_str) {
         None => Err(TemplateError::new("the command is empty").help("name a program to start")),
-        Some("") => Err(TemplateError::new("the program's name is empty")),
+        Some("") => {
+            let error = TemplateError::new("the program's name is empty");
+            Err(error.help("begin the command with a program to start"))
+        }
         Some(_) => Ok(arguments),
     }
 }

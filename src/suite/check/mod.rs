@@ -82,7 +82,7 @@ impl Checker<'_> {
 
     /// A key that must be there and isn't, unless the shape check has already spoken of it.
     fn missing(&mut self, key: &str, span: Range<usize>, message: &str, help: &str) {
-        if self.known.lost.contains(key) {
+        if self.known.lost.contains(key) || self.known.lost.contains("extends") {
             // An error has been said; a second one would only repeat it.
             return;
         }
