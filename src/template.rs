@@ -28,18 +28,26 @@ pub struct TemplateError {
     pub help: Option<String>,
     /// Bytes of the template that are to blame.
     pub span: Option<Range<usize>>,
+    /// The template that `span` counts in, where the error has come out of rendering one.
+    pub template: Option<Box<str>>,
 }
 
 impl TemplateError {
     /// An error without help or span.
     pub fn new(message: impl Into<String>) -> TemplateError {
-        TemplateError { message: message.into(), help: None, span: None }
+        TemplateError { message: message.into(), help: None, span: None, template: None }
     }
 
     /// The same with what to write instead.
     pub fn help(mut self, help: impl Into<String>) -> TemplateError {
         self.help = Some(help.into());
         self
+    }
+
+    /// The same with the template that it is about.
+    fn of(self, template: &str) -> TemplateError {
+        let template = self.span.is_some().then(|| template.into());
+        TemplateError { template, ..self }
     }
 
     /// The same with the bytes that are to blame.

@@ -7,5 +7,7 @@ mod harness;
 mod ranks;
 mod rejected;
 mod run;
+mod spoiled;
 mod suite;
+mod wild;
 mod wire;

@@ -103,7 +103,8 @@ fn the_smallest_suite_has_all_defaults() {
 /// What the table of defaults says, a suite that spells it out gets too.
 #[test]
 fn the_table_of_defaults_is_true() {
-    let value = |key: &str| defaults::of(key).unwrap();
+    let row = |key: &str| defaults::TABLE.iter().find(|(known, _)| *known == key);
+    let value = |key: &str| row(key).unwrap().1;
     let key = |key: &str| format!("{} = {}\n", key.split_once('.').unwrap().1, value(key));
     let several = |keys: &[&str]| keys.iter().map(|one| key(one)).collect::<String>();
     let spelled = format!(
@@ -172,7 +173,7 @@ fn the_table_of_defaults_is_true() {
 }
 
 /// Every key that there is, once.
-const WHOLE: &str = r#"#:schema ../schemas/suite.editor.schema.json
+pub const WHOLE: &str = r#"#:schema ../schemas/suite.editor.schema.json
 version = 1
 [suite]
 name = "inkling-small-h200x8"
@@ -489,6 +490,48 @@ fn variants_settle_the_engine_and_set_reaches_them() {
 }
 
 #[test]
+fn what_a_variant_replaced_is_told_of_that_variant() {
+    let text = format!(
+        "{SMALL}[vars]\nx = \"base\"\n[variant.old]\nvars.x = \"old\"\n[variant.new]\nengine.version = \"2\"\n\
+         [profile.smoke]\nvars.x = \"smoke\"\n"
+    );
+    let files = files(&[("suite.toml", &text)]);
+    let said = |profile: Option<&str>, set: &[&str]| {
+        let loaded = files.load(LoadOptions {
+            profile: profile.map(str::to_owned),
+            set: set.iter().map(|&text| text.to_owned()).collect(),
+            url: None,
+        });
+        let said = loaded.explain.key("vars.x", &loaded.source).unwrap();
+        said.replace(&files.dir.path().display().to_string(), "")
+    };
+    assert_eq!(
+        said(Some("smoke"), &[]),
+        "vars.x [old] = \"smoke\"  # /suite.toml:20 (profile smoke)\n  instead of \"old\"  # /suite.toml:16\n  \
+         instead of \"base\"  # /suite.toml:14\nvars.x [new] = \"smoke\"  # /suite.toml:20 (profile smoke)\n  \
+         instead of \"base\"  # /suite.toml:14\n"
+    );
+    assert_eq!(
+        said(None, &["variant.old.vars.x=set"]),
+        "vars.x [old] = set  # --set (variant old)\n  instead of \"old\"  # /suite.toml:16\n  \
+         instead of \"base\"  # /suite.toml:14\nvars.x [new] = \"base\"  # /suite.toml:14\n"
+    );
+}
+
+#[test]
+fn a_table_of_defaults_and_a_misspelled_key_are_explained() {
+    let loaded = loaded(SMALL);
+    let explain = |key: &str| loaded.explain.key(key, &loaded.source);
+    assert_eq!(
+        explain("engine.ready").unwrap(),
+        "engine.ready.timeout is not set; default: \"10m\"\nengine.ready.models is not set; default: true\n\
+         engine.ready.completion is not set; default: true\n"
+    );
+    let help = |key: &str| explain(key).unwrap_err().help.unwrap();
+    assert_eq!(help("test.decode.durtion"), "did you mean `test.decode.duration`?");
+}
+
+#[test]
 fn a_url_on_the_command_line_stands_in_for_the_command() {
     let files = files(&[("suite.toml", WHOLE)]);
     let loaded =
@@ -519,6 +562,9 @@ fn odd_but_not_wrong_is_a_warning() {
         ["free-axis"]
     );
     assert_eq!(warnings(&SMALL.replace("min = 50", "min = 0")), ["empty-bound"]);
+    assert_eq!(warnings(&with("[matrix]\nconcurrency = [8]\n")), ["no-effect"]);
+    let grid = "min.rows = \"concurrency\"\nmin.grid = [[1, \"-\"], [4, \"-\"]]";
+    assert_eq!(warnings(&SMALL.replace("min = 50", grid)), ["empty-bound"]);
     let url = SMALL.replace(
         "command = \"llama-server -m model.gguf --port {{ port }}\"",
         "url = \"http://box:1\"\nport = 1",
@@ -567,52 +613,4 @@ fn a_million_cells_are_read_in_a_moment() {
 fn a_file_that_is_not_there_says_how_to_begin() {
     let said = load(Path::new("no/such.toml"), &LoadOptions::default()).unwrap_err().render(false);
     assert!(said.contains("can't read `no/such.toml`") && said.contains("tokgate init"), "{said}");
-}
-
-mod spoiled {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-
-        /// Whatever is cut out of or put into a suite, the answer is a suite or problems whose
-        /// carets lie inside of the text.
-        #[test]
-        fn no_text_makes_loading_panic(
-            cut in 0usize..WHOLE.len(),
-            length in 0usize..40,
-            put in prop_oneof![
-                Just(String::new()),
-                "[\\PC]{0,12}",
-                Just("= 5".to_owned()),
-                Just("[]".to_owned()),
-                Just("{}".to_owned()),
-                Just("\n[[test]]\n".to_owned()),
-                Just("\"8k\"".to_owned()),
-                Just("nan".to_owned()),
-                Just("-1".to_owned()),
-                Just("18446744073709551616".to_owned()),
-                Just("2027-01-01".to_owned()),
-                Just("é".to_owned()),
-            ],
-        ) {
-            let start = (0..=cut).rev().find(|at| WHOLE.is_char_boundary(*at)).unwrap();
-            let end = (start + length).min(WHOLE.len());
-            let end = (end..=WHOLE.len()).find(|at| WHOLE.is_char_boundary(*at)).unwrap();
-            let text = format!("{}{put}{}", &WHOLE[..start], &WHOLE[end..]);
-            let files = files(&[("suite.toml", &text)]);
-            if let Err(problems) = load(&files.last, &LoadOptions::default()) {
-                prop_assert!(problems.has_errors());
-                prop_assert!(!problems.render(false).is_empty());
-                for problem in &problems.list {
-                    let inside = problem.span.as_ref().is_none_or(|span| {
-                        span.start <= span.end && span.end <= problems.source.end()
-                    });
-                    prop_assert!(inside, "{problem:?}");
-                }
-            }
-        }
-    }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use super::Global;
 use super::exit::Exit;
 use super::shape::{self, Choice, Overlay};
+use crate::suite::Problem;
+use crate::suite::model::Quarantine;
 
 /// Arguments of `tokgate check`.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,11 +29,17 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     for path in &args.suites {
         match shape::plan(path, &args.overlay, &args.choice, global.color_stderr()) {
             Ok(planned) => {
-                if !planned.warnings.is_empty() {
-                    eprint!("{}", planned.warnings.render(global.color_stderr()));
+                let mut warnings = planned.warnings.clone();
+                warnings.list.extend(shape::expired(&planned.plan).map(expired));
+                if !warnings.is_empty() {
+                    eprint!("{}", warnings.render(global.color_stderr()));
                     if args.deny_warnings {
                         exit = exit.or(Exit::Doubt);
                     }
+                }
+                if planned.plan.cells.is_empty() {
+                    exit = exit.or(shape::nothing(path));
+                    continue;
                 }
                 let (plan, suite) = (&planned.plan, &planned.plan.suite);
                 super::print(&format!(
@@ -47,6 +55,12 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         }
     }
     exit
+}
+
+fn expired(quarantine: &Quarantine) -> Problem {
+    let message = format!("this quarantine expired on {}", quarantine.expires);
+    let help = "a run ends with exit code 21 until it is gone, or has a later day with a reason that holds";
+    Problem::at("expired-quarantine", quarantine.span.clone(), message).help(help).warning()
 }
 
 fn counted(number: usize, noun: &str) -> String {

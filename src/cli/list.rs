@@ -71,6 +71,9 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     if !planned.warnings.is_empty() {
         eprint!("{}", planned.warnings.render(color));
     }
+    if planned.plan.cells.is_empty() {
+        return shape::nothing(&args.suite);
+    }
     match write(args.format, &planned.plan, io::stdout().lock()) {
         Ok(()) => Exit::Pass,
         // A reader that closes early, `| head`, has what it wants.

@@ -116,8 +116,7 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         eprint!("{}", warnings.render(global.color_stderr()));
     }
     if plan.cells.is_empty() {
-        eprintln!("error: no cell of {} is selected", path.display());
-        return Err(Exit::NothingSelected);
+        return Err(shape::nothing(path));
     }
     expired(&plan)?;
     let secrets = secrets(&plan)?;
@@ -128,17 +127,14 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
 
 /// A quarantine past its day is no excuse any more.
 fn expired(plan: &Plan) -> Result<(), Exit> {
-    let today = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()).date();
     let mut found = Ok(());
-    for quarantine in &plan.suite.quarantines {
-        if quarantine.expires < today {
-            eprintln!(
-                "error: the quarantine of {} expired on {} ({}): {}",
-                quarantine.filter.text, quarantine.expires, quarantine.place, quarantine.reason
-            );
-            eprintln!("  help: remove it, or give it a later day with a reason that still holds");
-            found = Err(Exit::Baseline);
-        }
+    for quarantine in shape::expired(plan) {
+        eprintln!(
+            "error: the quarantine of {} expired on {} ({}): {}",
+            quarantine.filter.text, quarantine.expires, quarantine.place, quarantine.reason
+        );
+        eprintln!("  help: remove it, or give it a later day with a reason that still holds");
+        found = Err(Exit::Baseline);
     }
     found
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::matrix::{Plan, Selection, Trouble, expand};
-use crate::suite::model::Selector;
+use crate::suite::model::{Quarantine, Selector};
 use crate::suite::{LoadOptions, Loaded, Problem, Problems};
 
 use super::exit::Exit;
@@ -79,13 +79,36 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
     }
 }
 
+/// Says that no cell of a suite is selected.
+pub fn nothing(path: &Path) -> Exit {
+    eprintln!("error: no cell of {} is selected", path.display());
+    eprintln!("  help: `tokgate list` without -E, --skip and --profile shows all cells");
+    Exit::NothingSelected
+}
+
+/// The quarantines whose day is over.
+pub fn expired(plan: &Plan) -> impl Iterator<Item = &Quarantine> {
+    let today = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()).date();
+    plan.suite.quarantines.iter().filter(move |quarantine| quarantine.expires < today)
+}
+
 fn problem(loaded: &Loaded, trouble: Trouble) -> Problem {
-    let settings = &loaded.suite.settings;
-    let by_key = |key: &String| settings.iter().find_map(|setting| setting.spans.of(key));
+    let (settings, tests) = (&loaded.suite.settings, &loaded.suite.tests);
+    let by_key = |key: &String| {
+        // A request is blamed with the place of its test.
+        let test = tests.iter().filter(|test| Some(&test.place) == trouble.place.as_ref());
+        let spans = test.map(|test| &test.spans).chain(settings.iter().map(|it| &it.spans));
+        spans.into_iter().find_map(|spans| spans.of(key))
+    };
+    let source = &loaded.source;
     let span = trouble
         .span
         .or_else(|| trouble.key.as_ref().and_then(by_key))
-        .or_else(|| trouble.place.and_then(|place| loaded.source.line_span(&place)));
+        .or_else(|| trouble.place.as_ref().and_then(|place| source.line_span(place)));
+    let span = match (span, &trouble.part) {
+        (Some(span), Some((template, part))) => Some(source.inside(&span, template, part)),
+        (span, _) => span,
+    };
     Problem {
         span,
         warning: trouble.warning,

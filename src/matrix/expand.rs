@@ -346,6 +346,7 @@ pub(super) fn template_trouble(blame: Blame) -> Trouble {
         place: blame.place,
         message: format!("{}: {}", blame.key, blame.error.message),
         key: Some(blame.key),
+        part: blame.error.template.zip(blame.error.span),
         help: blame.error.help,
         warning: false,
     }

@@ -117,6 +117,19 @@ fn base_url(url: &str) -> String {
     url.strip_suffix("/v1").unwrap_or(url).trim_end_matches('/').to_owned()
 }
 
+/// When and where an engine is started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Occasion<'a> {
+    /// Identity of the launch in this run.
+    pub(super) id: &'a str,
+    /// Directory of the launch.
+    pub(super) dir: &'a str,
+    /// Before the run, or in it.
+    pub(super) moment: Moment<'a>,
+    /// For the simulated engine.
+    pub(super) seed: u64,
+}
+
 /// Renders one launch; all errors at once.
 pub(super) fn render(
     suite: &Suite,
@@ -124,12 +137,12 @@ pub(super) fn render(
     index: u32,
     uses: &BTreeSet<String>,
     at: (&Test, &[u16]),
-    launch: (&str, Moment<'_>, u64),
+    occasion: Occasion<'_>,
 ) -> Result<Rendered, Vec<Blame>> {
     let setting = &suite.settings[index as usize];
     let engine = &setting.engine;
-    let (dir, moment, seed) = launch;
-    let role = Role::Engine { dir: dir.to_owned() };
+    let Occasion { id, dir, moment, seed } = occasion;
+    let role = Role::Engine { launch: id.to_owned(), dir: dir.to_owned() };
     let context = scene.context(suite, uses, Some(at), &role, moment).map_err(|b| vec![b])?;
     let mut blames = Vec::new();
     let mut note = |result: Result<String, Blame>| {
@@ -229,7 +242,10 @@ pub(super) fn render_planned(
     uses: &BTreeSet<String>,
     at: (&Test, &[u16]),
 ) -> Result<Rendered, Vec<Blame>> {
-    let at_moment = |moment| render(suite, scene, index, uses, at, ("{launch.dir}", moment, 0));
+    let at_moment = |moment| {
+        let occasion = Occasion { id: "{launch.id}", dir: "{launch.dir}", moment, seed: 0 };
+        render(suite, scene, index, uses, at, occasion)
+    };
     at_moment(Moment::Planned).or_else(|_| at_moment(Moment::PlannedWithPort(PLANNED_PORT)))
 }
 

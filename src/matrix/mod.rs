@@ -110,6 +110,8 @@ pub struct Trouble {
     pub place: Option<Place>,
     /// The dotted key to blame, such as `engine.env.A`, where neither says enough.
     pub key: Option<String>,
+    /// A template in the blamed text, and its bytes that are to blame.
+    pub part: Option<(Box<str>, Range<usize>)>,
     /// What is wrong, a lowercase fragment.
     pub message: String,
     /// What to write instead.
@@ -125,6 +127,7 @@ impl Trouble {
             span: None,
             place: None,
             key: None,
+            part: None,
             message: message.into(),
             help: None,
             warning: false,

@@ -75,6 +75,8 @@ pub(super) enum Role {
     Setup,
     /// The engine: no cell, since cells share it.
     Engine {
+        /// Identity of the launch in this run.
+        launch: String,
         /// Directory of the launch.
         dir: String,
     },
@@ -100,6 +102,7 @@ impl Scene {
                 ("matrix".to_owned(), matrix(suite)),
             ])
             .with_environment();
+        let base = undeclared(base);
         let vars = setting
             .vars
             .iter()
@@ -151,20 +154,13 @@ impl Scene {
                     .without("launch", "setup runs once, before any launch")
                     .without("cell", "setup runs once, before any cell");
             }
-            Role::Engine { dir } => {
-                names.push(("launch".to_owned(), table([("dir", Value::from(dir.as_str()))])));
+            Role::Engine { launch, dir } => {
+                names.push(launch_name(launch, dir));
                 context = context
-                    .without("cell", "an engine serves many cells: write launch.dir or run.dir")
-                    .without("launch.id", "it would make each launch another engine: write run.id");
+                    .without("cell", "an engine serves many cells: write launch.dir or run.dir");
             }
             Role::Cell { launch, launch_dir, dir } => {
-                names.push((
-                    "launch".to_owned(),
-                    table([
-                        ("id", Value::from(launch.as_str())),
-                        ("dir", Value::from(launch_dir.as_str())),
-                    ]),
-                ));
+                names.push(launch_name(launch, launch_dir));
                 names.push(("cell".to_owned(), table([("dir", Value::from(dir.as_str()))])));
             }
         }
@@ -321,8 +317,33 @@ pub(super) fn rendered_json(value: &Json, context: &Context) -> Result<Json, Tem
     })
 }
 
+fn launch_name(id: &str, dir: &str) -> (String, Value) {
+    ("launch".to_owned(), table([("id", Value::from(id)), ("dir", Value::from(dir))]))
+}
+
 fn table<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::from_pairs(fields.map(|(name, value)| (name.to_owned(), value)))
+}
+
+/// Says of what a suite may declare, and this one does not, where it would be declared.
+fn undeclared(mut base: Context) -> Context {
+    const DECLARED: [(&str, &[&str]); 3] = [
+        ("model", &["name", "revision", "quantization"]),
+        ("engine", &["version", "gpus"]),
+        ("hardware", &["gpu", "count", "vram", "driver", "os"]),
+    ];
+    let root = base.root.clone();
+    for (table, names) in DECLARED {
+        for name in names {
+            let value = root.get_attr(table).and_then(|table| table.get_attr(name));
+            if value.is_ok_and(|value| value.is_undefined()) {
+                let or = if *name == "gpus" { ", or [hardware] count = …" } else { "" };
+                let why = format!("declare it: [{table}] {name} = …{or}");
+                base = base.without(format!("{table}.{name}"), why);
+            }
+        }
+    }
+    base.without("variant", "give the variants different vars, and write vars.NAME")
 }
 
 /// A table of those fields that have a value.
@@ -343,8 +364,8 @@ fn model(setting: &Setting) -> Value {
 
 fn engine(suite: &Suite, setting: &Setting) -> Value {
     let counted = suite.hardware.as_ref().and_then(|need| match need.count {
-        Some(Count::Exactly(count)) => Some(count),
-        Some(Count::AtLeast(_)) | None => None,
+        Some(Count::Exactly(count)) if count > 0 => Some(count),
+        Some(Count::Exactly(_) | Count::AtLeast(_)) | None => None,
     });
     let kind = serde_json::to_value(setting.engine.kind).ok();
     declared([

@@ -163,25 +163,22 @@ impl<'s> Sightings<'s> {
     pub(super) fn into_troubles(self) -> Vec<Trouble> {
         let suite = self.suite;
         let mut troubles = Vec::new();
-        let mut unmet = |selector: &Selector,
-                         what: &str,
-                         tests: &[usize],
-                         place: Option<&Place>| {
-            let named = misnamed(suite, selector, tests, place);
-            if named.is_empty() {
-                let at = selector.place.clone().or_else(|| place.cloned());
-                troubles.push(
-                    Trouble::new(
-                        "selector-without-cell",
-                        format!("{what} `{}` matches no cell", spelled(selector)),
-                    )
-                    .at(at)
-                    .help("see the cells with `tokgate list`; axes that a test lacks never match"),
-                );
-            } else {
-                troubles.extend(named);
-            }
-        };
+        let mut unmet =
+            |selector: &Selector, what: &str, tests: &[usize], place: Option<&Place>| {
+                let named = misnamed(suite, selector, tests, place);
+                if named.is_empty() {
+                    let at = selector.place.clone().or_else(|| place.cloned());
+                    let message = format!("{what} `{}` matches no cell", spelled(selector));
+                    troubles.push(Trouble {
+                        span: selector.span.clone(),
+                        ..Trouble::new("selector-without-cell", message)
+                            .at(at)
+                            .help(reach(suite, selector, tests))
+                    });
+                } else {
+                    troubles.extend(named);
+                }
+            };
         let all: Vec<usize> = (0..suite.tests.len()).collect();
         for (index, (test, met)) in suite.tests.iter().zip(&self.excludes).enumerate() {
             for (exclude, met) in test.exclude.iter().zip(met) {
@@ -340,6 +337,32 @@ fn misspelled<'g>(
             troubles.push(no_value(axis, name, &values).at(Some((*place).clone())));
         }
     }
+}
+
+/// What the axes of a selector that matches nothing do have.
+fn reach(suite: &Suite, selector: &Selector, tests: &[usize]) -> String {
+    let axes = selector.predicates.iter().filter_map(|(key, _)| match key {
+        Key::Axis(name) => Some(name),
+        Key::Test | Key::Variant => None,
+    });
+    let mut said = Vec::new();
+    for name in axes {
+        let ends = tests
+            .iter()
+            .flat_map(|test| &suite.tests[*test].axes)
+            .filter(|axis| axis.name == *name)
+            .flat_map(|axis| &axis.values)
+            .filter_map(|value| Some((value.number()?, value.to_string())));
+        let (low, high) = (
+            ends.clone().min_by(|a, b| a.0.total_cmp(&b.0)),
+            ends.max_by(|a, b| a.0.total_cmp(&b.0)),
+        );
+        if let (Some((_, low)), Some((_, high))) = (low, high) {
+            said.push(format!("`{name}` goes from {low} to {high}"));
+        }
+    }
+    said.push("`tokgate list` shows the cells".to_owned());
+    said.join("; ")
 }
 
 /// A selector as its author wrote it, where that is known.

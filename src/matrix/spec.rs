@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::launch::{
-    Rendered, address, engine_templates, planned_cell_role, render, render_headers, render_planned,
-    render_request, render_setup,
+    Occasion, Rendered, address, engine_templates, planned_cell_role, render, render_headers,
+    render_planned, render_request, render_setup,
 };
 use super::scene::{Blame, Moment, Role};
 use super::{Cell, Plan, naming};
@@ -83,8 +83,13 @@ impl Plan {
             Some(runtime) => {
                 let dir = runtime.out_dir.join(self.stem(launch, runtime.launch_ordinal));
                 let seed = self.engine_seed(launch, runtime);
-                let launch = (&*dir.to_string_lossy(), Moment::Running(runtime), seed);
-                render(&self.suite, scene, cell.setting, &uses, at, launch)
+                let occasion = Occasion {
+                    id: &launch_id(launch, runtime),
+                    dir: &dir.to_string_lossy(),
+                    moment: Moment::Running(runtime),
+                    seed,
+                };
+                render(&self.suite, scene, cell.setting, &uses, at, occasion)
             }
         }
     }
@@ -215,11 +220,16 @@ impl Plan {
         let name = format!("{}.{}", self.test(cell).name, self.cell_id(cell));
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         Role::Cell {
-            launch: format!("{}-{launch}-{}", runtime.run_id, runtime.launch_ordinal),
+            launch: launch_id(launch, runtime),
             launch_dir: text(runtime.out_dir.join(&stem)),
             dir: text(runtime.out_dir.join("cells").join(stem).join(naming::safe(&name))),
         }
     }
+}
+
+/// `launch.id` of templates: no other engine start has it.
+fn launch_id(launch: usize, runtime: &Runtime) -> String {
+    format!("{}-{launch}-{}", runtime.run_id, runtime.launch_ordinal)
 }
 
 fn first(blames: Vec<Blame>) -> TemplateError {

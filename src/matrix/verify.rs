@@ -61,7 +61,11 @@ pub(super) fn whole(
     secrets(suite, troubles);
     for selector in selection.alternatives.iter().chain(&selection.skip) {
         let all: Vec<usize> = (0..suite.tests.len()).collect();
-        troubles.extend(misnamed(suite, selector, &all, None));
+        let named = misnamed(suite, selector, &all, None);
+        troubles.extend(named.into_iter().map(|trouble| Trouble {
+            message: format!("in the selector '{}': {}", selector.text, trouble.message),
+            ..trouble
+        }));
     }
     twice(suite, troubles);
 }
@@ -84,6 +88,10 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
                     span: Some(command.span.clone()),
                     place: Some(command.place.clone()),
                     key: Some(key.to_owned()),
+                    part: error.span.and_then(|span| match &command.form {
+                        CommandForm::Line(line) => Some((line.as_str().into(), span)),
+                        CommandForm::Words(_) => None,
+                    }),
                     message: format!("{key}: {}", error.message),
                     help: error.help,
                     warning: false,

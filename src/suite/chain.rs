@@ -65,7 +65,8 @@ pub(super) fn read_chain(path: &Path) -> Result<Vec<Text>, Box<Broken>> {
                 let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
                 let problem =
-                    Problem::new("syntax", format!("`{name}` is not UTF-8 in line {line}"));
+                    Problem::new("syntax", format!("`{name}` is not UTF-8 in line {line}"))
+                        .help("save the file in UTF-8");
                 return Err(broken(&mut texts, problem));
             }
         };

@@ -83,13 +83,3 @@ pub const TABLE: [(&str, &str); 38] = [
     ("policy.max-client-lag", "\"5ms\""),
     ("policy.restarts", "1"),
 ];
-
-/// The default of a key, tests and expectations by any name.
-pub fn of(key: &str) -> Option<&'static str> {
-    let mut parts: Vec<&str> = key.split('.').collect();
-    if parts.len() > 2 && matches!(parts[0], "test" | "expect") {
-        parts.remove(1);
-    }
-    let key = parts.join(".");
-    TABLE.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
-}

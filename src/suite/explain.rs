@@ -2,13 +2,13 @@
 //!
 //! It knows every single value of the merged suite with its place, and what each one replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use toml::de::DeValue;
 
-use super::load::Assembled;
+use super::load::{Assembled, Layered};
 use super::merge::{self, Overridden};
 use super::source::SourceMap;
 use super::tree::{Node, Tree};
@@ -39,14 +39,10 @@ pub struct Origin {
 impl Explain {
     /// Flattens the merged trees. `owners` says for the first byte of a value which profile or
     /// variant it stands in.
-    pub(super) fn new(
-        assembled: &Assembled<'_>,
-        log: &[Overridden],
-        owners: &BTreeMap<usize, String>,
-    ) -> Explain {
+    pub(super) fn new(assembled: &Assembled<'_>, owners: &BTreeMap<usize, String>) -> Explain {
         let mut values = Vec::new();
         let several = assembled.trees.len() > 1;
-        for (variant, tree) in &assembled.trees {
+        for Layered { variant, tree, log } in &assembled.trees {
             let mut found = Vec::new();
             flatten_table(tree, "", &mut found);
             for (key, span) in found {
@@ -54,14 +50,8 @@ impl Explain {
                 if several && settled != variant.is_some() {
                     continue;
                 }
-                let mut overrode: Vec<Range<usize>> = Vec::new();
-                let mut winner = span.clone();
-                for entry in log.iter().rev() {
-                    if entry.key == key && entry.winner == winner {
-                        overrode.push(entry.loser.clone());
-                        winner = entry.loser.clone();
-                    }
-                }
+                let mut overrode = Vec::new();
+                replaced(&span, log, &mut overrode);
                 let by = owners.get(&span.start).cloned();
                 values.push(Origin { variant: variant.clone(), key, span, by, overrode });
             }
@@ -104,15 +94,53 @@ impl Explain {
         if !out.is_empty() {
             return Ok(out);
         }
-        if let Some(default) = defaults::of(key) {
-            return Ok(format!("{key} is not set; default: {default}\n"));
+        for (known, default) in self.defaults() {
+            if known == key || known.starts_with(&below) {
+                let _ = writeln!(out, "{known} is not set; default: {default}");
+            }
         }
-        let keys = self.values.iter().map(|origin| origin.key.as_str());
-        let known = keys.chain(defaults::TABLE.iter().map(|(key, _)| *key));
+        if !out.is_empty() {
+            return Ok(out);
+        }
+        let keys = self.values.iter().map(|origin| origin.key.clone());
+        let known: Vec<String> = keys.chain(self.defaults().map(|(key, _)| key)).collect();
+        let near = name::nearest(key, known.iter().map(String::as_str));
         Err(Unreadable {
             message: format!("nothing sets `{key}`"),
-            help: name::nearest(key, known).map(|near| format!("did you mean `{near}`?")),
+            help: near
+                .map(|near| format!("did you mean `{near}`?"))
+                .or_else(|| Some("write a dotted key, like test.decode.duration".to_owned())),
         })
+    }
+}
+
+impl Explain {
+    /// Keys with a default, those of tests and expectations for each by its name and for all.
+    fn defaults(&self) -> impl Iterator<Item = (String, &'static str)> {
+        let mut tables: BTreeSet<(&str, &str)> = BTreeSet::new();
+        for origin in &self.values {
+            let mut parts = origin.key.split('.');
+            if let (Some(table @ ("test" | "expect")), Some(name)) = (parts.next(), parts.next()) {
+                tables.insert((table, name));
+            }
+        }
+        defaults::TABLE.iter().flat_map(move |(key, default)| {
+            let (table, rest) = key.split_once('.').unwrap_or((key, ""));
+            let named = tables.iter().filter(|(of, _)| *of == table);
+            let named: Vec<String> =
+                named.map(|(table, name)| format!("{table}.{name}.{rest}")).collect();
+            named.into_iter().chain([(*key).to_owned()]).map(|key| (key, *default))
+        })
+    }
+}
+
+/// What a value replaced, and what that had replaced.
+fn replaced(winner: &Range<usize>, log: &[Overridden], out: &mut Vec<Range<usize>>) {
+    for entry in log.iter().filter(|entry| entry.winner == *winner) {
+        if !out.contains(&entry.loser) {
+            out.push(entry.loser.clone());
+            replaced(&entry.loser, log, out);
+        }
     }
 }
 

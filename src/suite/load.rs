@@ -132,7 +132,8 @@ impl Loading {
 
         // What `--set` says of a variant counts before variants are taken.
         for overlay in &mut overlays {
-            if let Some(variant) = overlay.remove_entry("variant") {
+            if let Some(mut variant) = overlay.remove_entry("variant") {
+                self.known_variants(&mut variant.1, &merged);
                 let tree = Tree::from_iter([variant]);
                 self.merge.overlay(&mut merged, tree, &mut self.problems);
             }
@@ -148,9 +149,7 @@ impl Loading {
         let mut others = Vec::new();
         for (_, profile) in check_profiles {
             // Another profile's own problems count too; its warnings don't.
-            let log = std::mem::take(&mut self.merge.log);
             others.push(self.assemble(&merged, &variants, Some(profile), &stack));
-            self.merge.log = log;
         }
 
         let known = check::Known {
@@ -165,7 +164,7 @@ impl Loading {
                 explain::own(&table.tree, &format!("{kind} {}", table.name), &mut owners);
             }
         }
-        let explain = Explain::new(&typed, &self.merge.log, &owners);
+        let explain = Explain::new(&typed, &owners);
         let (suite, mut found) = match &typed.typed {
             Some(typed) => check::check(typed, &self.source, &known),
             None => (None, Vec::new()),
@@ -214,8 +213,37 @@ impl Loading {
             });
             return None;
         };
+        if let Some(DeValue::Table(tests)) = tree.get("test").map(Spanned::get_ref) {
+            for (name, value) in tests {
+                if !value.get_ref().is_table() {
+                    let message = format!("`test.{}` names no test", name.get_ref());
+                    self.problems.push(
+                        Problem::at("set", name.span(), message)
+                            .help(format!("write --set test.NAME.{}=…", name.get_ref())),
+                    );
+                    return None;
+                }
+            }
+        }
         self.shape(&mut tree, &above);
         Some(tree)
+    }
+
+    /// Takes variants that the suite does not have out of a `--set`.
+    fn known_variants(&mut self, set: &mut tree::Node<'_>, suite: &Tree<'_>) {
+        let DeValue::Table(set) = set.get_mut() else { return };
+        let known = suite.get("variant").and_then(|at| at.get_ref().as_table());
+        let names: Vec<&str> =
+            known.into_iter().flatten().map(|(name, _)| name.get_ref().as_ref()).collect();
+        let (there, missing): (Vec<_>, Vec<_>) = std::mem::take(set)
+            .into_iter()
+            .partition(|(name, _)| names.contains(&name.get_ref().as_ref()));
+        set.extend(there);
+        for (name, _) in missing {
+            let help = name::suggest(name.get_ref(), names.iter().copied(), "variants are");
+            let message = format!("there is no variant `{}`", name.get_ref());
+            self.problems.push(Problem::at("unknown-variant", name.span(), message).help(help));
+        }
     }
 
     fn choose(&mut self, options: &LoadOptions, profiles: &[Named<'_>]) -> Option<usize> {
@@ -239,14 +267,18 @@ impl Loading {
         profile: Option<&Named<'t>>,
         stack: &Stack<'_, 't>,
     ) -> Assembled<'t> {
-        let mut main = merged.clone();
-        self.finish(&mut main, profile, stack);
-        let mut trees = vec![(None, main)];
-        for variant in variants {
+        let common = self.merge.log.clone();
+        let mut logs = Vec::new();
+        let mut trees = Vec::new();
+        for variant in std::iter::once(None).chain(variants.iter().map(Some)) {
             let mut tree = merged.clone();
-            self.merge.overlay(&mut tree, variant.tree.clone(), &mut self.problems);
+            if let Some(variant) = variant {
+                self.merge.overlay(&mut tree, variant.tree.clone(), &mut self.problems);
+            }
             self.finish(&mut tree, profile, stack);
-            trees.push((Some(variant), tree));
+            trees.push((variant, tree));
+            // What one variant replaced is no news of another.
+            logs.push(std::mem::replace(&mut self.merge.log, common.clone()));
         }
         let mut hash = Sha256::new();
         let mut files = Vec::new();
@@ -280,7 +312,12 @@ impl Loading {
             hash,
             trees: trees
                 .into_iter()
-                .map(|(variant, tree)| (variant.map(|variant| variant.name.clone()), tree))
+                .zip(logs)
+                .map(|((variant, tree), log)| Layered {
+                    variant: variant.map(|variant| variant.name.clone()),
+                    tree,
+                    log,
+                })
                 .collect(),
         }
     }
@@ -342,7 +379,14 @@ pub(super) struct Assembled<'t> {
     pub(super) typed: Option<Typed>,
     pub(super) hash: String,
     /// The trees by variant; the first is the suite without any.
-    pub(super) trees: Vec<(Option<String>, Tree<'t>)>,
+    pub(super) trees: Vec<Layered<'t>>,
+}
+
+/// A tree with all that lies over it, and what was replaced on the way.
+pub(super) struct Layered<'t> {
+    pub(super) variant: Option<String>,
+    pub(super) tree: Tree<'t>,
+    pub(super) log: Vec<merge::Overridden>,
 }
 
 /// A `[variant.NAME]` or `[profile.NAME]`.

@@ -18,7 +18,6 @@ pub mod selector;
 mod set;
 pub mod source;
 pub mod tree;
-pub mod version;
 
 pub use load::{LoadOptions, Loaded, load};
 pub use model::Suite;

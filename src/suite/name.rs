@@ -1,8 +1,12 @@
 //! Names: which ones a suite may give, and the nearest known one to a misspelled one.
 
-/// What a suite's, a test's name may be: `[A-Za-z0-9][A-Za-z0-9_-]*`.
+/// Most bytes of a name that becomes part of a file's name.
+pub const LONGEST: usize = 200;
+
+/// What a suite's, a test's name may be: `[A-Za-z0-9][A-Za-z0-9_-]*`, not endless.
 pub fn is_title(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+    name.len() <= LONGEST
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
@@ -38,8 +42,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|candidate| (strsim::jaro_winkler(&name, &plain(candidate)), candidate))
         .filter(|(score, candidate)| {
             // Short names are near each other by chance: there one letter may differ.
-            *score > 0.8
-                && strsim::damerau_levenshtein(&name, &plain(candidate)) <= 1 + name.len() / 4
+            let steps = strsim::damerau_levenshtein(&name, &plain(candidate));
+            steps <= 1 + name.len() / 4 && (*score > 0.8 || steps == 1 && name.len() > 1)
         })
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
@@ -73,7 +77,9 @@ mod tests {
         assert_eq!(nearest("durations", ["duration", "kind"]), Some("duration"));
         assert_eq!(nearest("min_tokens", ["min-tokens", "max-output"]), Some("min-tokens"));
         assert_eq!(nearest("frequency", ["duration", "kind"]), None);
+        assert_eq!(nearest("mx", ["metric", "max", "min"]), Some("max"));
         assert_eq!(nearest("ab", ["xy"]), None);
+        assert_eq!(nearest("a", ["b"]), None);
     }
 
     #[test]

@@ -97,15 +97,23 @@ impl SourceMap {
         self.file(span.start).and_then(|file| file.text.get(file.local(span))).unwrap_or("")
     }
 
-    /// The part of a string literal at `span` that holds bytes `part` of its decoded text; the whole
-    /// literal where escapes make them differ.
+    /// The part of a string literal at `span`, or of a list of them, that holds bytes `part` of a
+    /// decoded text; all of `span` where escapes stand in that very part.
     pub fn inside(&self, span: &Range<usize>, decoded: &str, part: &Range<usize>) -> Range<usize> {
-        match self.text(span).find(decoded) {
-            Some(at) if part.end <= decoded.len() && part.start <= part.end => {
-                span.start + at + part.start..span.start + at + part.end
+        let literal = self.text(span);
+        let Some(piece) = decoded.get(part.clone()).filter(|piece| !piece.is_empty()) else {
+            return span.clone();
+        };
+        let at = match literal.find(decoded) {
+            Some(at) => Some(at + part.start),
+            // Escapes elsewhere move it, but it is still as many pieces of its kind from the start.
+            None => {
+                let mut pieces = decoded.match_indices(piece).map(|(at, _)| at);
+                let number = pieces.position(|at| at == part.start);
+                number.and_then(|number| literal.match_indices(piece).nth(number)).map(|(at, _)| at)
             }
-            Some(_) | None => span.clone(),
-        }
+        };
+        at.map_or(span.clone(), |at| span.start + at..span.start + at + piece.len())
     }
 }
 
@@ -131,6 +139,7 @@ mod tests {
         map.add("s", "c = \"run {{ x }}\"\nd = \"a\\tb\"", None);
         let part = map.inside(&(4..17), "run {{ x }}", &(4..11));
         assert_eq!(map.text(&part), "{{ x }}");
-        assert_eq!(map.inside(&(22..28), "a\tb", &(0..1)), 22..28);
+        assert_eq!(map.text(&map.inside(&(22..28), "a\tb", &(2..3))), "b");
+        assert_eq!(map.inside(&(22..28), "a\tb", &(1..2)), 22..28);
     }
 }

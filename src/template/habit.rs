@@ -258,6 +258,7 @@ fn assignments(reading: &Reading, found: &mut Vec<TemplateError>) {
         let error = TemplateError::new("`export` is for a shell, and none runs");
         let error = match exported {
             Some((name, value)) if !value.contains(HOLE) => {
+                let value = value.trim_end_matches(';');
                 error.help(format!("write env = {{ {name} = \"{value}\" }}"))
             }
             Some((name, _)) => error.help(format!("write env = {{ {name} = \"…\" }}")),

@@ -39,9 +39,8 @@ fn tokens(value: &Value) -> Result<u64, Error> {
     if let Some(text) = value.as_str() {
         return text.parse::<Tokens>().map(|tokens| tokens.0).map_err(|unreadable| {
             refused(TemplateError {
-                message: unreadable.message,
                 help: unreadable.help,
-                span: None,
+                ..TemplateError::new(unreadable.message)
             })
         });
     }
@@ -68,8 +67,10 @@ enum Piece {
 fn piece(value: &Value) -> Result<Piece, TemplateError> {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
-            let items =
-                value.try_iter().map_err(|_| TemplateError::new("a list could not be read"))?;
+            let items = value.try_iter().map_err(|_| {
+                TemplateError::new("a list could not be read")
+                    .help("render a list of texts and numbers")
+            })?;
             let mut texts = Vec::new();
             for item in items {
                 match piece(&item)? {
@@ -86,7 +87,8 @@ fn piece(value: &Value) -> Result<Piece, TemplateError> {
         ValueKind::Number | ValueKind::String => {
             let text = value.to_string();
             if text.contains('\0') {
-                return Err(TemplateError::new("a value holds a NUL character"));
+                return Err(TemplateError::new("a value holds a NUL character")
+                    .help("no program can be handed one: take it out"));
             }
             Ok(Piece::One(text))
         }
@@ -105,10 +107,12 @@ fn piece(value: &Value) -> Result<Piece, TemplateError> {
             })
         }
         ValueKind::Undefined | ValueKind::Bytes | ValueKind::Plain | ValueKind::Invalid => {
-            Err(TemplateError::new(format!("a value of kind {} has no text", value.kind())))
+            let error = TemplateError::new(format!("a value of kind {} has no text", value.kind()));
+            Err(error.help("render a text, a number, or true or false"))
         }
         // The engine's list of kinds is open; what it may add has no text here.
-        _ => Err(TemplateError::new("a value of an unknown kind has no text")),
+        _ => Err(TemplateError::new("a value of an unknown kind has no text")
+            .help("render a text, a number, or true or false")),
     }
 }
 
@@ -142,10 +146,12 @@ pub(super) fn readable(error: &Error, template: &str, context: &Context) -> Temp
     } else if kind == ErrorKind::UnknownFilter {
         TemplateError::new(detail.to_owned())
             .help("among the filters are tokens, max, min, default, join, int, lower, replace")
-    } else if detail.is_empty() {
-        TemplateError::new(kind.to_string())
-    } else {
+    } else if kind == ErrorKind::UnknownFunction {
         TemplateError::new(detail.to_owned())
+            .help("filters do most of what functions would: {{ matrix.concurrency | max }}")
+    } else {
+        let said = if detail.is_empty() { kind.to_string() } else { detail.to_owned() };
+        TemplateError::new(said).help("write an expression that has a value for every cell")
     };
     readable.span = readable.span.or(span);
     readable
@@ -205,7 +211,7 @@ pub fn render_text(template: &str, context: &Context) -> Result<String, Template
     environment
         .template_from_named_str("template", template)
         .and_then(|parsed| parsed.render(context.root.clone()))
-        .map_err(|error| readable(&error, template, context))
+        .map_err(|error| readable(&error, template, context).of(template))
 }
 
 /// A template rendered to text with markers.
@@ -333,6 +339,10 @@ impl Marked {
 /// # Errors
 /// As [`render_text`], a missing closing quote, a misplaced list, or no word at all.
 pub fn render_line(template: &str, context: &Context) -> Result<Vec<String>, TemplateError> {
+    split(template, context).map_err(|error| error.of(template))
+}
+
+fn split(template: &str, context: &Context) -> Result<Vec<String>, TemplateError> {
     let marked = marked(template, context)?;
     let words = shell_words::split(&marked.text).map_err(|_| {
         let mut reader = Reader::new();
@@ -366,8 +376,9 @@ pub fn render_line(template: &str, context: &Context) -> Result<Vec<String>, Tem
 pub fn render_words(words: &[String], context: &Context) -> Result<Vec<String>, TemplateError> {
     let mut arguments = Vec::with_capacity(words.len());
     for word in words {
-        let marked = marked(word, context)?;
-        marked.put(&marked.text, &mut arguments)?;
+        marked(word, context)
+            .and_then(|marked| marked.put(&marked.text, &mut arguments))
+            .map_err(|error| error.of(word))?;
     }
     program(arguments)
 }
@@ -375,7 +386,10 @@ pub fn render_words(words: &[String], context: &Context) -> Result<Vec<String>, 
 fn program(arguments: Vec<String>) -> Result<Vec<String>, TemplateError> {
     match arguments.first().map(String::as_str) {
         None => Err(TemplateError::new("the command is empty").help("name a program to start")),
-        Some("") => Err(TemplateError::new("the program's name is empty")),
+        Some("") => {
+            let error = TemplateError::new("the program's name is empty");
+            Err(error.help("begin the command with a program to start"))
+        }
         Some(_) => Ok(arguments),
     }
 }
@@ -386,6 +400,10 @@ fn program(arguments: Vec<String>) -> Result<Vec<String>, TemplateError> {
 /// As [`render_text`], a value inside quotes, backquotes, a comment or a here-document, or a
 /// misplaced list.
 pub fn render_shell(template: &str, context: &Context) -> Result<String, TemplateError> {
+    quote(template, context).map_err(|error| error.of(template))
+}
+
+fn quote(template: &str, context: &Context) -> Result<String, TemplateError> {
     let marked = marked(template, context)?;
     let mut reader = Reader::new();
     let mut out = String::new();

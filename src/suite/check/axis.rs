@@ -19,6 +19,9 @@ pub(super) const KNOWN: [(&str, AxisKind); 5] = [
     ("request_rate", AxisKind::Rate),
 ];
 
+/// Most streams that anybody could mean.
+const MOST_STREAMS: i64 = 1_000_000;
+
 /// Most values of an axis.
 const MOST: usize = u16::MAX as usize;
 
@@ -188,7 +191,7 @@ impl Checker<'_> {
 
     fn count(&mut self, name: &str, scalar: &Scalar, span: &Range<usize>) -> Option<i64> {
         let help = match scalar {
-            Scalar::Integer(n) if *n > 0 => return Some(*n),
+            Scalar::Integer(n) if (1..=MOST_STREAMS).contains(n) => return Some(*n),
             Scalar::Text(text) => text
                 .parse::<crate::quantity::Tokens>()
                 .ok()
@@ -196,8 +199,12 @@ impl Checker<'_> {
             Scalar::Integer(_) | Scalar::Float(_) | Scalar::Bool(_) => None,
         };
         self.say(
-            Problem::at("quantity", span.clone(), format!("`{scalar}` is not a value of `{name}`"))
-                .help(help.unwrap_or_else(|| "write a whole number from 1 on".to_owned())),
+            Problem::at(
+                "quantity",
+                span.clone(),
+                format!("`{}` is not a value of `{name}`", self.source.text(span)),
+            )
+            .help(help.unwrap_or_else(|| format!("write a whole number from 1 to {MOST_STREAMS}"))),
         );
         None
     }
@@ -251,6 +258,8 @@ impl Checker<'_> {
     fn plain_id(&mut self, text: &str, span: &Range<usize>, help: &str) -> bool {
         let odd = if text.is_empty() {
             Some("it is empty")
+        } else if text.len() > name::LONGEST {
+            Some("it is too long for the name of a file")
         } else if text.starts_with('!') {
             Some("it begins with `!`, which negates in selectors")
         } else if text.contains("..") {
@@ -263,7 +272,9 @@ impl Checker<'_> {
             None
         };
         if let Some(odd) = odd {
-            let message = format!("`{text}` can't name a cell: {odd}");
+            let shown: String = text.chars().take(40).collect();
+            let more = if shown.len() < text.len() { "…" } else { "" };
+            let message = format!("`{shown}{more}` can't name a cell: {odd}");
             self.say(Problem::at("axis-id", span.clone(), message).help(help));
         }
         odd.is_none()

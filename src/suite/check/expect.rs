@@ -84,6 +84,9 @@ impl Checker<'_> {
                 .help("write `gpus = 8` in [engine], or `count = 8` in [hardware]"),
             );
         }
+        if let Some(name) = &expect.name {
+            self.name_title(name, "the name of an expectation");
+        }
         let of = self.tests_of(expect, metric, at, tests)?;
         let scope = || Scope {
             tests,
@@ -142,6 +145,13 @@ impl Checker<'_> {
             }
             return Some(of);
         };
+        if named.texts().is_empty() {
+            self.say(
+                Problem::at("selector", named.span.clone(), "an empty list names no test")
+                    .help("name tests, or leave `test` out for all that measure the metric"),
+            );
+            return None;
+        }
         let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
         let mut of = Vec::new();
         let mut whole = true;

@@ -133,6 +133,13 @@ impl Checker<'_> {
                 Problem::at("grid-shape", grid.span.clone(), "a grid without rows")
                     .help("write at least one row, like [\"8K\", 100]"),
             );
+        } else if !entries.is_empty() && entries.iter().all(|entry| entry.limit == GridLimit::None)
+        {
+            self.say(
+                Problem::at("empty-bound", grid.span.clone(), "this grid has no limit at all")
+                    .help("write a number for at least one cell, or leave the expectation out")
+                    .warning(),
+            );
         }
         Some(Grid {
             rows: rows.value.clone(),

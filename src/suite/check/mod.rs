@@ -23,6 +23,7 @@ use super::model::{EngineSource, Place, Suite, Test};
 use super::name;
 use super::problem::Problem;
 use super::source::SourceMap;
+use crate::hardware::need::Count;
 
 /// A suite as typed, with variants, profile and command line laid over it.
 #[derive(Debug, Clone)]
@@ -81,7 +82,7 @@ impl Checker<'_> {
 
     /// A key that must be there and isn't, unless the shape check has already spoken of it.
     fn missing(&mut self, key: &str, span: Range<usize>, message: &str, help: &str) {
-        if self.known.lost.contains(key) {
+        if self.known.lost.contains(key) || self.known.lost.contains("extends") {
             // An error has been said; a second one would only repeat it.
             return;
         }
@@ -106,8 +107,8 @@ impl Checker<'_> {
         let (suite_name, tags) = self.title(main, top.clone());
         let hardware = self.hardware(main.hardware.as_ref());
         let gpus = hardware.as_ref().and_then(|(need, _)| match need.count {
-            Some(crate::hardware::need::Count::Exactly(n)) => Some(n),
-            Some(crate::hardware::need::Count::AtLeast(_)) | None => None,
+            Some(Count::Exactly(n)) if n > 0 => Some(n),
+            Some(Count::Exactly(_) | Count::AtLeast(_)) | None => None,
         });
 
         let mut settings = Vec::new();

@@ -74,6 +74,12 @@ impl Checker<'_> {
                 );
             }
         }
+        if let Some(reason) = quarantine.reason.as_ref().filter(|at| at.value.trim().is_empty()) {
+            self.say(
+                Problem::at("missing-key", reason.span.clone(), "a quarantine without a reason")
+                    .help("say what is known of the failure, like \"page fault storm\""),
+            );
+        }
         let max_loss = self.percent(quarantine.max_loss.as_ref(), 1.0);
         let expires = quarantine.expires.as_ref().map(|at| self.date(at));
         let scope = Scope { tests, of: (0..tests.len()).collect(), variants, no_test: None };

@@ -9,7 +9,9 @@ use crate::suite::file::{
 };
 use crate::suite::name;
 use crate::suite::problem::Problem;
-use crate::suite::version::check_requirement;
+
+/// From here on a token count is a slip, and its products would not fit.
+const MOST_TOKENS: u64 = 1 << 40;
 
 impl Checker<'_> {
     /// Turns a refusal into a problem at a place.
@@ -98,6 +100,13 @@ impl Checker<'_> {
                 );
                 None
             }
+            MOST_TOKENS.. => {
+                self.say(
+                    Problem::at("number-range", span.clone(), "more tokens than any engine holds")
+                        .help("write a smaller token count"),
+                );
+                None
+            }
             n => Some(n),
         }
     }
@@ -125,7 +134,18 @@ impl Checker<'_> {
         if self.not_a_template(&at.value.0, &at.span) {
             return None;
         }
-        self.read(&at.span, check_requirement(&at.value.0)).map(|()| at.value.0.clone())
+        let read = crate::version::check(&at.value.0).map_err(|refused| Unreadable {
+            message: format!("`{}` is not a version", refused.text),
+            help: Some(
+                if refused.text.starts_with(['^', '~']) {
+                    "operators are >=, <=, >, <, ==, = and !=; write bounds, like \">=0.28, <0.30\""
+                } else {
+                    "write a version, \"0.29.0\", or bounds, \">=0.28, <0.30\""
+                }
+                .to_owned(),
+            ),
+        });
+        self.read(&at.span, read).map(|()| at.value.0.clone())
     }
 
     /// A suite's or a test's name.

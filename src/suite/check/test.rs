@@ -42,11 +42,25 @@ impl Checker<'_> {
             }
         }
         for axis in &suite_axes {
+            let taken = tests.iter().any(|test| test.axes.iter().any(|own| own.span == axis.span));
             let used = tests.iter().any(|test| test.axes.iter().any(|own| own.name == axis.name));
             if !used && !self.broken_tests {
                 self.say(
                     Problem::at("unknown-axis", axis.span.clone(), format!("no test has the axis `{}`", axis.name))
                         .help("decode has context and concurrency, prefill has context; axes of other names are for templates"),
+                );
+            } else if !taken && !self.broken_tests {
+                self.say(
+                    Problem::at(
+                        "no-effect",
+                        axis.span.clone(),
+                        format!("each test has an axis `{}` of its own", axis.name),
+                    )
+                    .help(format!(
+                        "leave it out, or change the tests' own: test.NAME.matrix.{}",
+                        axis.name
+                    ))
+                    .warning(),
                 );
             }
         }
@@ -241,7 +255,7 @@ impl Checker<'_> {
                 request.body.extend(body.value.clone());
             }
             for (name, value) in &table.headers.0 {
-                self.header(name);
+                self.header(name, value);
                 spans.0.insert(format!("request.headers.{}", name.value), value.span.clone());
                 request.headers.retain(|(old, _)| !old.eq_ignore_ascii_case(&name.value));
                 request.headers.push((name.value.clone(), value.value.clone()));
@@ -275,7 +289,17 @@ impl Checker<'_> {
         }
     }
 
-    fn header(&mut self, name: &At<String>) {
+    fn header(&mut self, name: &At<String>, value: &At<String>) {
+        if value.value.contains(|c: char| c.is_control() && c != '\t') {
+            self.say(
+                Problem::at(
+                    "request-header",
+                    value.span.clone(),
+                    format!("the header `{}` holds a control character", name.value),
+                )
+                .help("a header is one line of text"),
+            );
+        }
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if name.value.is_empty() || !name.value.chars().all(token) {
             self.say(
