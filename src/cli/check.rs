@@ -16,7 +16,7 @@ pub struct Args {
     choice: Choice,
     #[command(flatten)]
     overlay: Overlay,
-    /// Exit with 11 on warnings
+    /// Exit 11 when there are warnings
     #[arg(long)]
     deny_warnings: bool,
 }
@@ -28,20 +28,25 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         match shape::plan(path, &args.overlay, &args.choice, global.color_stderr()) {
             Ok(planned) => {
                 if !planned.warnings.is_empty() {
-                    eprint!("{}", planned.warnings.render(global.color_stderr()));
+                    if !global.quiet {
+                        super::say_as_is(&planned.warnings.render(global.color_stderr()));
+                    }
                     if args.deny_warnings {
                         exit = exit.or(Exit::Doubt);
                     }
                 }
                 let (plan, suite) = (&planned.plan, &planned.plan.suite);
-                super::print(&format!(
+                let said = format!(
                     "{}: right; {}, {}, {}, {}\n",
                     path.display(),
                     counted(suite.tests.len(), "test"),
                     counted(plan.launches.len(), "launch"),
                     counted(plan.cells.len(), "cell"),
                     counted(suite.expectations.len(), "expectation"),
-                ));
+                );
+                if !global.quiet {
+                    exit = exit.or(super::print(&said));
+                }
             }
             Err(wrong) => exit = exit.or(wrong),
         }
