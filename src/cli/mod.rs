@@ -87,7 +87,9 @@ impl Global {
 
     /// How progress is shown.
     pub fn progress_style(&self) -> Style {
-        Style::choose(std::io::stderr().is_terminal(), self.no_progress, self.quiet)
+        let redraws = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let terminal = std::io::stderr().is_terminal() && redraws;
+        Style::choose(terminal, self.no_progress, self.quiet)
     }
 
     /// A blank line between what stays of the live display and the page below it.

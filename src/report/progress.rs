@@ -19,6 +19,7 @@ use super::count::elapsed;
 use super::message;
 use super::narrate::Narrator;
 use super::sanitise::line;
+use super::screen::{self, Screen};
 
 /// How a run is shown while it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +62,9 @@ impl Progress {
         let began = Instant::now();
         let shown = match style {
             Style::Live => {
-                Shown::Live(Box::new(Live::start(ProgressDrawTarget::stderr(), began, verbose)))
+                let screen = Box::new(Screen::new(std::io::stderr()));
+                let target = ProgressDrawTarget::term_like_with_hz(screen, 10);
+                Shown::Live(Box::new(Live::start(target, began, verbose)))
             }
             Style::Lines => Shown::Lines(Lines::start(began, verbose)),
             Style::Silent => Shown::Silent,
@@ -160,8 +163,7 @@ impl Live {
             let _ = write!(out, "{}", whole(began.elapsed()));
         };
         let gauge = |state: &ProgressState, out: &mut dyn fmt::Write| {
-            let columns = rustix::termios::tcgetwinsize(std::io::stderr());
-            let columns = columns.map_or(80, |size| usize::from(size.ws_col));
+            let columns = usize::from(screen::size().0);
             let _ = out.write_str(&bar(state.fraction(), columns));
         };
         let template = |text: &str| {
