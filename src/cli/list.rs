@@ -148,7 +148,7 @@ enum Line<'a> {
         cells: usize,
         /// Cells that nothing is expected of.
         unjudged: usize,
-        /// Seconds, engine starts aside.
+        /// Seconds at the pace of the limits, engine starts aside.
         estimate: f64,
         plan: &'a str,
     },
@@ -304,7 +304,7 @@ fn text(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
     }
     write!(
         out,
-        "{}: {} in {}, about {} without engine starts",
+        "{}: {} in {}, about {} at the pace of the limits, engine starts aside",
         plan.suite.name,
         counted(plan.cells.len(), "cell", "cells"),
         counted(plan.launches.len(), "launch", "launches"),

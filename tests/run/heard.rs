@@ -105,3 +105,30 @@ fn a_selection_without_cells_is_told_by_whoever_is_asked() {
         assert!(ran.stderr.contains("tokgate list suite.toml"), "{}", ran.stderr);
     }
 }
+
+#[test]
+fn an_engine_that_nothing_tells_its_port_is_warned_of() {
+    let suite = |engine: &str| {
+        let text = format!(
+            "version = 1\nsuite.name = \"port\"\n{engine}\n[[test]]\nkind = \"prefill\"\n\
+             [[expect]]\nmetric = \"prefill-throughput\"\nmin = 1\n"
+        );
+        Project::with(&text).tokgate(&["check", "suite.toml"]).exits(0).stderr
+    };
+    let head = "[engine]\nkind = \"vllm\"\n";
+    for told in [
+        "command = \"serve --port {{ port }}\"",
+        "command = [\"serve\", \"--listen={{ host }}:{{ port }}\"]",
+        "command = \"serve --port 8000\"\nport = 8000",
+        "command = \"serve\"\nenv.PORT = \"{{port}}\"",
+        "command = \"serve {{ vars.more }}\"\n[vars]\nmore = [\"--port\", \"{{ port }}\"]",
+        "command = \"serve c\"\n[[engine.file]]\npath = \"c\"\ncontent = \"port: {{ port }}\"",
+        "url = \"http://localhost:8000\"",
+    ] {
+        assert_eq!(suite(&format!("{head}{told}")), "", "{told}");
+    }
+    for untold in ["command = \"serve --port 8000\"", "command = [\"serve\", \"{{ host }}\"]"] {
+        let said = suite(&format!("{head}{untold}"));
+        assert!(said.contains("nothing tells the engine its port"), "{untold}: {said}");
+    }
+}
