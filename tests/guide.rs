@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::harness::Project;
 use tokgate::measure::metric::{CATALOGUE, Direction};
 
 /// The rows of the guide's tables, by what stands in backticks in their first column.
@@ -43,5 +44,58 @@ fn every_default_stands_in_the_guide_as_it_is() {
     for (key, default) in tokgate::suite::defaults::TABLE {
         let row = rows.get(key).unwrap_or_else(|| panic!("no row for {key}"));
         assert_eq!(row[0], default, "{key}");
+    }
+}
+
+const PAGES: [(&str, &str); 3] = [
+    ("README.md", include_str!("../README.md")),
+    ("docs/guide.md", include_str!("../docs/guide.md")),
+    ("src/cli/init.toml", include_str!("../src/cli/init.toml")),
+];
+
+#[test]
+fn every_suite_on_a_page_is_right() {
+    let mut seen = 0;
+    for (page, text) in PAGES {
+        let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for block in blocks.filter(|block| block.starts_with("version = 1")) {
+            let ran = Project::with(block).tokgate(&["check", "suite.toml"]).exits(0);
+            assert_eq!(ran.stderr, "", "{page}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "{seen}");
+}
+
+#[test]
+fn every_subcommand_and_flag_on_a_page_exists() {
+    let help = |arguments: &[&str]| Project::new().tokgate(arguments).exits(0).stdout;
+    let top = help(&["--help"]);
+    let (_, commands) = top.split_once("Commands:\n").unwrap();
+    let commands: Vec<&str> = commands
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let helps: Vec<(&str, String)> =
+        commands.iter().map(|command| (*command, help(&["help", command]))).collect();
+    for (page, text) in PAGES {
+        for (at, _) in text.match_indices("tokgate ") {
+            let rest = text[at + "tokgate ".len()..].split(['`', '\n']).next().unwrap();
+            let before = text[..at].chars().next_back();
+            if !matches!(before, Some('`' | ' ' | '\n')) {
+                continue;
+            }
+            let mut words = rest.split_whitespace();
+            let Some((_, help)) = words.next().and_then(|w| helps.iter().find(|(c, _)| *c == w))
+            else {
+                // In prose, "tokgate is": only what stands in code is a command.
+                assert!(before != Some('`'), "{page}: no subcommand in `tokgate {rest}`");
+                continue;
+            };
+            for flag in words.filter(|word| word.starts_with('-')) {
+                assert!(help.contains(flag), "{page}: `tokgate {rest}` has no {flag}");
+            }
+        }
     }
 }

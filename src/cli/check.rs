@@ -18,7 +18,7 @@ pub struct Args {
     choice: Choice,
     #[command(flatten)]
     overlay: Overlay,
-    /// Exit with 11 on warnings
+    /// Exit 11 when there are warnings
     #[arg(long)]
     deny_warnings: bool,
 }
@@ -32,7 +32,9 @@ pub fn run(args: &Args, global: &Global) -> Exit {
                 let mut warnings = planned.warnings.clone();
                 warnings.list.extend(shape::expired(&planned.plan).map(expired));
                 if !warnings.is_empty() {
-                    eprint!("{}", warnings.render(global.color_stderr()));
+                    if !global.quiet {
+                        super::say_as_is(&warnings.render(global.color_stderr()));
+                    }
                     if args.deny_warnings {
                         exit = exit.or(Exit::Doubt);
                     }
@@ -42,14 +44,17 @@ pub fn run(args: &Args, global: &Global) -> Exit {
                     continue;
                 }
                 let (plan, suite) = (&planned.plan, &planned.plan.suite);
-                super::print(&format!(
+                let said = format!(
                     "{}: right; {}, {}, {}, {}\n",
                     path.display(),
                     counted(suite.tests.len(), "test"),
                     counted(plan.launches.len(), "launch"),
                     counted(plan.cells.len(), "cell"),
                     counted(suite.expectations.len(), "expectation"),
-                ));
+                );
+                if !global.quiet {
+                    exit = exit.or(super::print(&said));
+                }
             }
             Err(wrong) => exit = exit.or(wrong),
         }

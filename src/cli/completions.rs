@@ -1,8 +1,8 @@
 //! `tokgate completions SHELL`: a completion script on stdout.
 
-use std::process::ExitCode;
-
 use clap::CommandFactory;
+
+use super::exit::Exit;
 
 /// Arguments of `tokgate completions`.
 #[derive(Debug, clap::Args)]
@@ -12,9 +12,8 @@ pub struct Args {
 }
 
 /// Prints the script.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &Args) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "tokgate", &mut script);
-    super::print(&String::from_utf8_lossy(&script));
-    ExitCode::SUCCESS
+    super::print(&String::from_utf8_lossy(&script))
 }

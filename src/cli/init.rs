@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use super::exit::Exit;
+use super::{print, say};
 
 /// The suite that is written.
 pub const SUITE: &str = include_str!("init.toml");
@@ -11,16 +12,16 @@ pub const SUITE: &str = include_str!("init.toml");
 /// Arguments of `tokgate init`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// File to write.
+    /// File to write
     #[arg(value_name = "PATH", default_value = "tokgate.toml")]
     pub path: PathBuf,
-    /// Replace a file that is there.
+    /// Replace a file that is there
     #[arg(long)]
     pub force: bool,
 }
 
 /// Writes the suite.
-pub fn run(args: &Args) -> Exit {
+pub fn run(args: &Args, quiet: bool) -> Exit {
     let mut open = std::fs::OpenOptions::new();
     open.write(true).create(true);
     if args.force {
@@ -30,15 +31,15 @@ pub fn run(args: &Args) -> Exit {
     }
     match open.open(&args.path).and_then(|mut file| file.write_all(SUITE.as_bytes())) {
         Ok(()) => {
-            println!("{0}: written; `tokgate run {0}` runs it", args.path.display());
-            Exit::Pass
+            let said = format!("{0}: written; `tokgate run {0}` runs it\n", args.path.display());
+            if quiet { Exit::Pass } else { print(&said) }
         }
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            eprintln!("{} is there already; --force replaces it", args.path.display());
+            say(&format!("error: {} is there already; --force replaces it", args.path.display()));
             Exit::Suite
         }
         Err(error) => {
-            eprintln!("can't write {}: {error}", args.path.display());
+            say(&format!("error: {} can't be written: {error}", args.path.display()));
             Exit::Unwritten
         }
     }
@@ -54,8 +55,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokgate.toml");
         let args = Args { path: path.clone(), force: false };
-        assert_eq!(run(&args), Exit::Pass);
-        assert_eq!(run(&args), Exit::Suite);
+        assert_eq!(run(&args, true), Exit::Pass);
+        assert_eq!(run(&args, true), Exit::Suite);
         for profile in [None, Some("quick".to_owned())] {
             let loaded = load(&path, &LoadOptions { profile, ..LoadOptions::default() })
                 .unwrap_or_else(|problems| panic!("{problems}"));

@@ -24,12 +24,12 @@ use super::shape::{self, Choice, Overlay, Planned};
 /// Arguments of `tokgate list`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The suite file.
+    /// The suite file
     pub suite: PathBuf,
-    /// Text for people, or JSON Lines: launches, cells, a summary last.
+    /// Text for people, or JSON Lines: launches, cells, a summary last
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Say where the value of a key comes from, such as `engine.version`, and nothing else.
+    /// Say only where the value of a key comes from, such as engine.version
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
     #[command(flatten)]
@@ -41,9 +41,9 @@ pub struct Args {
 /// How the list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// For people
     Text,
-    /// JSON Lines.
+    /// JSON Lines
     Json,
 }
 
@@ -68,8 +68,8 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     if let Some(key) = &args.explain {
         return explain(&planned, key);
     }
-    if !planned.warnings.is_empty() {
-        eprint!("{}", planned.warnings.render(color));
+    if !planned.warnings.is_empty() && !global.quiet {
+        super::say_as_is(&planned.warnings.render(color));
     }
     if planned.plan.cells.is_empty() {
         return shape::nothing(&args.suite);
@@ -79,11 +79,11 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         // A reader that closes early, `| head`, has what it wants.
         Err(ListError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Pass,
         Err(error @ ListError::Output(_)) => {
-            eprintln!("error: {error}");
+            super::say(&format!("error: {error}"));
             Exit::Unwritten
         }
         Err(error @ ListError::Template(_)) => {
-            eprintln!("error: {error}");
+            super::say(&format!("error: {error}"));
             Exit::Suite
         }
     }
@@ -91,14 +91,11 @@ pub fn run(args: &Args, global: &Global) -> Exit {
 
 fn explain(planned: &Planned, key: &str) -> Exit {
     match planned.loaded.explain.key(key, &planned.loaded.source) {
-        Ok(text) => {
-            super::print(&text);
-            Exit::Pass
-        }
+        Ok(text) => super::print(&text),
         Err(error) => {
-            eprintln!("error: {error}");
+            super::say(&format!("error: {error}"));
             if let Some(help) = error.help {
-                eprintln!("  help: {help}");
+                super::say(&format!("  help: {help}"));
             }
             Exit::Suite
         }
@@ -154,7 +151,7 @@ enum Line<'a> {
         cells: usize,
         /// Cells that nothing is expected of.
         unjudged: usize,
-        /// Seconds, engine starts aside.
+        /// Seconds at the pace of the limits, engine starts aside.
         estimate: f64,
         plan: &'a str,
     },
@@ -310,7 +307,7 @@ fn text(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
     }
     write!(
         out,
-        "{}: {} in {}, about {} without engine starts",
+        "{}: {} in {}, about {} at the pace of the limits, engine starts aside",
         plan.suite.name,
         counted(plan.cells.len(), "cell", "cells"),
         counted(plan.launches.len(), "launch", "launches"),

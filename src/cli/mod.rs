@@ -3,6 +3,9 @@
 //! It parses, wires rooms together through events, and turns outcomes into exit codes. It decides
 //! nothing about figures or verdicts.
 
+// These panic where nobody reads, and the exit code would say nothing any more: `print` and `say`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod check;
 mod completions;
 mod directory;
@@ -16,6 +19,7 @@ mod run;
 mod schema;
 mod shape;
 
+use exit::Exit;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -35,18 +39,27 @@ struct Cli {
 
 /// Flags of every subcommand.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Output")]
 pub struct Global {
-    /// When to colour
-    #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    /// When to colour: auto, always or never; auto: on a terminal, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = When::Auto,
+        value_name = "WHEN",
+        hide_possible_values = true,
+        display_order = 901
+    )]
     color: When,
-    /// Say less: no progress, only failures and the verdict
-    #[arg(short, long, global = true)]
+    /// Say less: of a run what went wrong and the verdict, elsewhere only what is wrong
+    #[arg(short, long, global = true, display_order = 902)]
     quiet: bool,
-    /// Say more: each launch step and warning
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    /// Say more of a run: each step of a launch, each phase of a cell
+    #[arg(short, long, global = true, conflicts_with = "quiet", display_order = 903)]
     verbose: bool,
-    /// No live display on a terminal, quiet lines instead
-    #[arg(long, global = true)]
+    /// No live display on a terminal, a line for each cell instead
+    #[arg(long, global = true, display_order = 904)]
     no_progress: bool,
 }
 
@@ -74,7 +87,16 @@ impl Global {
 
     /// How progress is shown.
     pub fn progress_style(&self) -> Style {
-        Style::choose(std::io::stderr().is_terminal(), self.no_progress, self.quiet)
+        let redraws = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let terminal = std::io::stderr().is_terminal() && redraws;
+        Style::choose(terminal, self.no_progress, self.quiet)
+    }
+
+    /// A blank line between what stays of the live display and the page below it.
+    pub fn gap(&self) {
+        if self.progress_style() == Style::Live && std::io::stdout().is_terminal() {
+            say("");
+        }
     }
 
     fn color_on(&self, terminal: bool) -> bool {
@@ -107,9 +129,27 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Writes to stdout; a reader that closes early has what it wants.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Writes to stdout. A reader that closes early, `| head`, has what it wants.
+fn print(text: &str) -> Exit {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Exit::Pass,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Pass,
+        Err(error) => {
+            say(&format!("error: stdout can't be written: {error}"));
+            Exit::Unwritten
+        }
+    }
+}
+
+/// Writes a line to stderr. Nobody may be there to read it, and that is no reason to end.
+fn say(line: &str) {
+    say_as_is(&format!("{line}\n"));
+}
+
+/// Writes to stderr what ends its lines itself.
+fn say_as_is(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Parses the arguments and runs the subcommand.
@@ -122,8 +162,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no mistakes; everything else is a wrong flag.
-            let code =
-                if error.use_stderr() { exit::Exit::Suite.into() } else { ExitCode::SUCCESS };
+            let code = if error.use_stderr() { Exit::Suite.into() } else { ExitCode::SUCCESS };
             // A closed stdout is no reason to fail.
             let _ = error.print();
             return code;
@@ -134,13 +173,13 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args, global),
         Command::Check(args) => check::run(&args, global).into(),
         Command::List(args) => list::run(&args, global).into(),
-        Command::Init(args) => init::run(&args).into(),
+        Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
         Command::Sim(args) => crate::sim::main(args),
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args).into(),
     }
 }

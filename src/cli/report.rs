@@ -3,18 +3,20 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use crate::report::console::{self, Extent};
 use crate::report::junit::Dialect;
-use crate::report::{console, json, write_rendered};
+use crate::report::{json, write_rendered};
 
 use super::exit::Exit;
+use super::say;
 
 /// Render the reports of a run again from its record.json.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The output directory of a run; its junit.xml and summary.md are rewritten.
+    /// The output directory of a run; its junit.xml and summary.md are rewritten
     pub dir: PathBuf,
-    /// Which JUnit is written.
-    #[arg(long, value_enum, default_value_t, value_name = "DIALECT")]
+    /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
+    #[arg(long, value_enum, default_value_t, value_name = "DIALECT", hide_possible_values = true)]
     pub junit_dialect: Dialect,
 }
 
@@ -30,13 +32,13 @@ pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit
         Err(error) => {
             say(&format!("error: {error}"));
             if !path.exists() {
-                say("help: give the output directory of a run, such as tokgate-out/<suite>");
+                say("  help: give the output directory of a run, such as tokgate-out/<suite>");
             }
             return Exit::Suite;
         }
     };
     // A reader that went away, `| head`, is no failure of the reports.
-    let _ = out.write_all(console::render(&record, width, color).as_bytes());
+    let _ = out.write_all(console::render(&record, width, color, Extent::Whole).as_bytes());
     let written = write_rendered(&args.dir, &record, args.junit_dialect);
     say(&console::last_line(&record));
     match written {
@@ -53,10 +55,6 @@ pub fn terminal_width() -> usize {
     let stdout = std::io::stdout();
     let size = if stdout.is_terminal() { rustix::termios::tcgetwinsize(stdout).ok() } else { None };
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(100)
-}
-
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 #[cfg(test)]
@@ -78,7 +76,10 @@ mod tests {
         let mut page = Vec::new();
         assert_eq!(run(&args, &mut page, 80, false), Exit::Pass);
         assert_eq!(["record.json", "junit.xml", "summary.md"].map(read), before);
-        assert_eq!(String::from_utf8(page).unwrap(), console::render(&record, 80, false));
+        assert_eq!(
+            String::from_utf8(page).unwrap(),
+            console::render(&record, 80, false, Extent::Whole)
+        );
 
         let strict = Args { junit_dialect: Dialect::Strict, ..args };
         run(&strict, &mut Vec::new(), 80, false);

@@ -19,12 +19,12 @@ use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, listen, pair};
 use crate::suite::model::{EngineSource, SecretSource, SimClock};
 
-use super::Global;
 use super::directory::{Directory, JOURNAL};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
 use super::shape::{self, Choice, Overlay, Planned};
+use super::{Global, say};
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -42,8 +42,14 @@ pub struct Args {
     /// Write results to DIR [default: tokgate-out/<suite>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The dialect of junit.xml
-    #[arg(long, value_enum, default_value_t = Dialect::Rich, value_name = "DIALECT")]
+    /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Dialect::Rich,
+        value_name = "DIALECT",
+        hide_possible_values = true
+    )]
     junit_dialect: Dialect,
     /// Exit 11 when there are warnings
     #[arg(long)]
@@ -52,9 +58,9 @@ pub struct Args {
     #[arg(long, conflicts_with = "max_fail")]
     fail_fast: bool,
     /// End after N failed cells
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max_fail: Option<u64>,
-    /// End after this time; cells that have not run are errors
+    #[arg(long, value_name = "N")]
+    max_fail: Option<std::num::NonZeroUsize>,
+    /// End after this time, like 90m; cells that have not run by then are errors
     #[arg(long, value_name = "TIME", value_parser = duration)]
     time_limit: Option<Duration>,
 }
@@ -81,8 +87,11 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         return exit.into();
     }
     if args.out.is_some() && prepared.len() > 1 {
-        eprintln!("error: --out names one directory, and {} suites are to be run", prepared.len());
-        eprintln!("  help: run them one by one, or leave --out away: each suite has its own");
+        say(&format!(
+            "error: --out names one directory, and {} suites are to be run",
+            prepared.len()
+        ));
+        say("  help: run them one by one, or leave --out away: each suite has its own");
         return Exit::Suite.into();
     }
     process::become_subreaper();
@@ -93,7 +102,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         }
     }
     for survivor in process::reap_strays() {
-        eprintln!("warning: still there: {survivor}");
+        say(&format!("warning: still there: {survivor}"));
     }
     exit.into()
 }
@@ -113,7 +122,7 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
     let warned = !warnings.is_empty();
     if warned && !global.quiet {
-        eprint!("{}", warnings.render(global.color_stderr()));
+        super::say_as_is(&warnings.render(global.color_stderr()));
     }
     if plan.cells.is_empty() {
         return Err(shape::nothing(path));
@@ -129,11 +138,11 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
 fn expired(plan: &Plan) -> Result<(), Exit> {
     let mut found = Ok(());
     for quarantine in shape::expired(plan) {
-        eprintln!(
+        say(&format!(
             "error: the quarantine of {} expired on {} ({}): {}",
             quarantine.filter.text, quarantine.expires, quarantine.place, quarantine.reason
-        );
-        eprintln!("  help: remove it, or give it a later day with a reason that still holds");
+        ));
+        say("  help: remove it, or give it a later day with a reason that still holds");
         found = Err(Exit::Baseline);
     }
     found
@@ -149,16 +158,16 @@ fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
             SecretSource::Env(variable) => match std::env::var(variable) {
                 Ok(value) if !value.is_empty() => value,
                 Ok(_) | Err(_) => {
-                    eprintln!(
+                    say(&format!(
                         "error: secret {name}: the environment variable {variable} is not set"
-                    );
+                    ));
                     found = Err(Exit::Suite);
                     continue;
                 }
             },
         };
         if let Err(error) = check_secret(name, &value) {
-            eprintln!("error: {error}");
+            say(&format!("error: {error}"));
             found = Err(Exit::Suite);
         }
         values.push((name.clone(), value));
@@ -172,12 +181,12 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     let directory = match Directory::take(&out) {
         Ok(directory) => directory,
         Err(error) => {
-            eprintln!("error: {error}");
+            say(&format!("error: {error}"));
             return Exit::Unwritten;
         }
     };
     if let (Some(previous), false) = (&directory.previous, global.quiet) {
-        eprintln!("the earlier run went to {}", shown(previous).display());
+        say(&format!("the earlier run went to {}", shown(previous).display()));
     }
     let machine = hardware::probe();
     let header = header::make(&HeaderInput {
@@ -196,7 +205,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
             conclude(ready, args, global, &directory, &seen)
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            say(&format!("error: {error}"));
             Exit::Unwritten
         }
     }
@@ -220,9 +229,9 @@ fn watch(
         journal,
         out: &directory.path,
         dialect: args.junit_dialect,
-        progress: Progress::start(global.progress_style()),
+        progress: Progress::start(global.progress_style(), global.verbose),
         halter: halter.clone(),
-        max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(|n| n as usize) },
+        max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) },
     };
     let conduct_input = Conduct {
         plan: &ready.plan,
@@ -245,13 +254,13 @@ fn watch(
                 let local = tokio::task::LocalSet::new();
                 runtime.block_on(local.run_until(async {
                     if let Err(error) = listen(&halter) {
-                        eprintln!("warning: signals are not caught: {error}");
+                        say(&format!("warning: signals are not caught: {error}"));
                     }
                     conduct(&conduct_input, sender, halt).await;
                 }));
             }
             Err(error) => {
-                eprintln!("error: no runtime: {error}");
+                say(&format!("error: no runtime: {error}"));
                 drop(sender);
             }
         }
@@ -299,21 +308,24 @@ fn conclude(
     directory: &Directory,
     seen: &Seen,
 ) -> Exit {
-    use crate::report::console;
+    use crate::report::console::{self, Extent};
     let width = super::report::terminal_width();
-    super::print(&console::render(&seen.record, width, global.color_stdout()));
+    global.gap();
+    let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
+    let page = console::render(&seen.record, width, global.color_stdout(), extent);
+    let printed = super::print(&page);
     if let Some(error) = &seen.unwritten {
-        eprintln!("error: results could not be written: {error}");
+        say(&format!("error: results could not be written: {error}"));
     } else if !global.quiet {
-        eprintln!("results in {}", shown(&directory.path).display());
+        say(&format!("results in {}", shown(&directory.path).display()));
     }
     let flags =
         exit::Flags { deny_warnings: args.deny_warnings, unwritten: seen.unwritten.is_some() };
-    let mut exit = exit::of(&seen.record, flags);
+    let mut exit = exit::of(&seen.record, flags).or(printed);
     if args.deny_warnings && ready.warned {
         exit = exit.or(Exit::Doubt);
     }
-    eprintln!("{}", console::last_line(&seen.record));
+    say(&console::last_line(&seen.record));
     exit
 }
 

@@ -7,39 +7,48 @@ use crate::report::json;
 use crate::suite::schema;
 
 use super::exit::Exit;
+use super::{print, say};
 
 /// Arguments of `tokgate schema`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Folder to write to.
+    /// Folder to write to
     #[arg(long, value_name = "DIR", default_value = "schemas")]
     pub out: PathBuf,
-    /// Write nothing; fail when a file differs.
+    /// Write nothing; fail when a file differs
     #[arg(long)]
     pub check: bool,
 }
 
 /// Writes or compares.
 pub fn run(args: &Args) -> Exit {
-    let mut differs = false;
+    let mut differs = Vec::new();
+    let mut told = String::new();
     for (name, text) in schema::files().into_iter().chain([json::schema_file()]) {
         let path = args.out.join(name);
         if args.check {
             if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-                eprintln!("{} differs; `tokgate schema` writes it anew", path.display());
-                differs = true;
+                differs.push(path);
             }
             continue;
         }
         let written =
             std::fs::create_dir_all(&args.out).and_then(|()| std::fs::write(&path, &text));
         match written {
-            Ok(()) => println!("{}", path.display()),
+            Ok(()) => told.push_str(&format!("{}\n", path.display())),
             Err(error) => {
-                eprintln!("can't write {}: {error}", path.display());
+                say(&format!("error: {} can't be written: {error}", path.display()));
                 return Exit::Unwritten;
             }
         }
     }
-    if differs { Exit::Suite } else { Exit::Pass }
+    for path in &differs {
+        say(&format!("error: {} is not what this version writes", path.display()));
+    }
+    if !differs.is_empty() {
+        let out = args.out.display();
+        say(&format!("  help: `tokgate schema --out {out}` writes it anew"));
+        return Exit::Suite;
+    }
+    print(&told)
 }

@@ -48,7 +48,7 @@ pub struct Planned {
 /// Loads, checks and expands a suite.
 ///
 /// # Errors
-/// [`Exit::Suite`], after every problem has been said on stderr.
+/// [`Exit::Suite`], after every problem has been said on stderr; [`Exit::NothingSelected`].
 pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Result<Planned, Exit> {
     let selection = Selection {
         alternatives: selectors(&choice.select, "-E")?,
@@ -60,11 +60,16 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
         url: overlay.url.clone(),
     };
     let refuse = |problems: Problems| {
-        eprint!("{}", problems.render(color));
+        super::say_as_is(&problems.render(color));
         Exit::Suite
     };
     let loaded = crate::suite::load(path, &options).map_err(refuse)?;
     match expand::expand(Arc::new(loaded.suite.clone()), &selection) {
+        Ok(plan) if plan.cells.is_empty() => {
+            super::say(&format!("error: no cell of {} is selected", path.display()));
+            super::say(&format!("  help: `tokgate list {}` shows its cells", path.display()));
+            Err(Exit::NothingSelected)
+        }
         Ok(plan) => {
             let more = plan.warnings.iter().cloned().map(|it| problem(&loaded, it));
             let list = loaded.warnings.iter().cloned().chain(more).collect();
@@ -122,9 +127,9 @@ fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Exit> {
         match Selector::parse_line(text) {
             Ok(selector) => selectors.push(selector),
             Err(error) => {
-                eprintln!("error: {flag} '{text}': {}", error.message);
+                super::say(&format!("error: {flag} '{text}': {}", error.message));
                 if let Some(help) = error.help {
-                    eprintln!("  help: {help}");
+                    super::say(&format!("  help: {help}"));
                 }
                 return Err(Exit::Suite);
             }

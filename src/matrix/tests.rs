@@ -279,7 +279,7 @@ fn whatever_matches_no_cell_is_told() {
             .axis(sample::tokens("context", &[8192, 16384]))
             .axis(sample::counts("concurrency", &[1, 4]))
     };
-    let suite = Sample::new("serve")
+    let suite = Sample::new("serve {{ port }}")
         .test(decode().exclude("context=32K").exclude("concurrency=..4 context=16K"))
         .test(sample::prefill("gone").axis(sample::words("q", &["a"])).exclude("q=a"))
         .floor("decode", "output-throughput", 1.0, 0.0, "context=16K")
@@ -339,27 +339,28 @@ fn the_same_bound_twice_is_told() {
 
 #[test]
 fn every_template_error_is_told_once() {
-    let suite =
-        Sample::new("serve {{ axis.layout }} {{ model.nam }} {{ cell.dir }} {{ launch.id }} &")
-            .model("m")
-            .env("A", "{{ axis.q }}")
-            .env("B", "{{ vars.first }}")
-            .var("first", json!("{{ vars.second }}"))
-            .var("second", json!("x"))
-            .setup("fetch {{ axis.layout }}")
-            .stop("stop {{ env.TOKGATE_TEST_NOT_SET }}")
-            .file("../x", "{{ vars.secnd }}")
-            .test(
-                sample::decode("decode")
-                    .axis(sample::tables("layout", &[("a", 8)]))
-                    .axis(sample::words("q", &["x"]))
-                    .header("x-tenant", "{{ vars.second }}{{ secret.key }}")
-                    .body("user", json!({ "deep": ["{{ axis.q }}", "{{ axis.p }}"] })),
-            )
-            .test(sample::prefill("prefill").axis(sample::tables("layout", &[("a", 8)])));
+    let suite = Sample::new(
+        "serve {{ port }} {{ axis.layout }} {{ model.nam }} {{ cell.dir }} {{ launch.id }} &",
+    )
+    .model("m")
+    .env("A", "{{ axis.q }}")
+    .env("B", "{{ vars.first }}")
+    .var("first", json!("{{ vars.second }}"))
+    .var("second", json!("x"))
+    .setup("fetch {{ axis.layout }}")
+    .stop("stop {{ env.TOKGATE_TEST_NOT_SET }}")
+    .file("../x", "{{ vars.secnd }}")
+    .test(
+        sample::decode("decode")
+            .axis(sample::tables("layout", &[("a", 8)]))
+            .axis(sample::words("q", &["x"]))
+            .header("x-tenant", "{{ vars.second }}{{ secret.key }}")
+            .body("user", json!({ "deep": ["{{ axis.q }}", "{{ axis.p }}"] })),
+    )
+    .test(sample::prefill("prefill").axis(sample::tables("layout", &[("a", 8)])));
     let mut all = troubles(&suite);
     // Vars are rendered before all else: with them right, the others come to light.
-    let mended = Sample::new("serve {{ axis.layout }} {{ cell.dir }}")
+    let mended = Sample::new("serve {{ port }} {{ axis.layout }} {{ cell.dir }}")
         .model("m")
         .env("A", "{{ axis.q }}")
         .stop("stop {{ env.TOKGATE_TEST_NOT_SET }}")

@@ -58,6 +58,7 @@ pub(super) fn whole(
         }
     }
     habits(suite, troubles);
+    portless(suite, troubles);
     secrets(suite, troubles);
     for selector in selection.alternatives.iter().chain(&selection.skip) {
         let all: Vec<usize> = (0..suite.tests.len()).collect();
@@ -99,6 +100,43 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
             }
         }
     }
+}
+
+/// An engine that is not told its port listens elsewhere, and is waited for in vain.
+fn portless(suite: &Suite, troubles: &mut Vec<Trouble>) {
+    for setting in &suite.settings {
+        let engine = &setting.engine;
+        let EngineSource::Command(command) = &engine.source else { continue };
+        let words = match &command.form {
+            CommandForm::Line(line) => std::slice::from_ref(line),
+            CommandForm::Words(words) => words.as_slice(),
+        };
+        let vars: Vec<String> = setting.vars.iter().map(|(_, value)| value.to_string()).collect();
+        let texts = words
+            .iter()
+            .chain(engine.env.iter().map(|(_, value)| value))
+            .chain(engine.files.iter().map(|(_, content)| content))
+            .chain(&vars);
+        if engine.port.is_none() && !texts.into_iter().any(|text| mentions_port(text)) {
+            troubles.push(Trouble {
+                span: Some(command.span.clone()),
+                key: Some("engine.command".to_owned()),
+                warning: true,
+                ..Trouble::new("no-port", "nothing tells the engine its port".to_owned())
+                    .at(Some(command.place.clone()))
+                    .help("write `--port {{ port }}`, or set engine.port to the one that it takes")
+            });
+        }
+    }
+}
+
+/// Whether a template takes `port`.
+fn mentions_port(text: &str) -> bool {
+    let inside = text.split("{{").skip(1).chain(text.split("{%").skip(1));
+    inside.filter_map(|rest| rest.split(['}', '%']).next()).any(|code| {
+        code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
+            .any(|word| word == "port")
+    })
 }
 
 fn habits_of(command: &CommandText, shell: bool) -> Vec<TemplateError> {

@@ -25,17 +25,31 @@ const MOST_TOLD: usize = 40;
 /// Cells of a test that are shown; beyond, those that need no eye are left out.
 const MOST_CELLS: usize = 2_000;
 
+/// How much of the page is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    Whole,
+    /// What failed or could not be judged, and the verdict.
+    Troubles,
+}
+
 /// Renders the closing page for a terminal so many columns wide.
-pub fn render(record: &RunRecord, width: usize, color: bool) -> String {
+pub fn render(record: &RunRecord, width: usize, color: bool, extent: Extent) -> String {
     let page = Page { record, width: width.max(40), color };
     let mut out = String::new();
     page.wrapped(&mut out, "", &message::title(record), Paint::Bold);
-    for sheet in grid::sheets(record) {
-        page.sheet(&mut out, &sheet);
+    match extent {
+        Extent::Whole => {
+            for sheet in grid::sheets(record) {
+                page.sheet(&mut out, &sheet);
+            }
+            page.legend(&mut out);
+            page.troubles(&mut out);
+            page.warnings(&mut out);
+        }
+        Extent::Troubles => page.troubles(&mut out),
     }
-    page.legend(&mut out);
-    page.troubles(&mut out);
-    page.warnings(&mut out);
     page.verdict(&mut out);
     out
 }
@@ -364,9 +378,8 @@ impl Page<'_> {
     }
 
     fn verdict(&self, out: &mut String) {
-        let counts = Counts::of(self.record);
         let (word, tone) = verdict_word(self.record);
-        let said = format!("{word}: {}", counts.sentence());
+        let said = format!("{word}: {}", super::sanitise::line(&self.record.header.suite));
         out.push('\n');
         self.wrapped(out, "", &said, Paint::Tone(tone));
     }
@@ -465,19 +478,19 @@ mod tests {
 
     #[test]
     fn the_page_reads_like_the_result_page() {
-        insta::assert_snapshot!(render(&fixture::page_with_a_loss(), 100, false));
+        insta::assert_snapshot!(render(&fixture::page_with_a_loss(), 100, false, Extent::Whole));
     }
 
     #[test]
     fn every_verdict_is_told() {
-        insta::assert_snapshot!(render(&fixture::every_verdict(), 80, false));
+        insta::assert_snapshot!(render(&fixture::every_verdict(), 80, false, Extent::Whole));
     }
 
     #[test]
     fn no_line_but_a_rerun_command_is_wider_than_the_terminal() {
         for width in [40, 60, 80, 100, 140] {
             for record in [fixture::page_with_a_loss(), fixture::every_verdict()] {
-                for line in render(&record, width, false).lines() {
+                for line in render(&record, width, false, Extent::Whole).lines() {
                     assert!(line.contains("rerun: ") || line.width() <= width, "{width}: {line}");
                 }
             }
@@ -505,9 +518,9 @@ mod tests {
         record.header.suite.push_str(&fixture::nasty());
         record.header.cells[0].test.push_str(&fixture::nasty());
         record.cells[1].judgement.message = Some(fixture::nasty());
-        let plain = render(&record, 80, false);
+        let plain = render(&record, 80, false, Extent::Whole);
         assert!(plain.chars().all(|c| c == '\n' || !c.is_control()));
-        let mut coloured = render(&record, 80, true);
+        let mut coloured = render(&record, 80, true, Extent::Whole);
         for code in ["1", "2", "32", "1;31", "33", "0"] {
             coloured = coloured.replace(&format!("\u{1b}[{code}m"), "");
         }

@@ -230,7 +230,8 @@ fn facts(record: &RunRecord, out: &mut Budget) {
 
 /// All figures of all measured cells.
 fn details(record: &RunRecord, out: &mut Budget) {
-    out.push("\n## All figures\n\n| cell | verdict | figures |\n|---|---|---|\n");
+    out.push("\n<details><summary>All figures</summary>\n\n");
+    out.push("| cell | verdict | figures |\n|---|---|---|\n");
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         let figures: Vec<String> = figure::all(planned, outcome)
             .iter()
@@ -243,6 +244,7 @@ fn details(record: &RunRecord, out: &mut Budget) {
             figures.join("<br>")
         ));
     }
+    out.push("\n</details>\n");
 }
 
 /// A block of code that no content can close.

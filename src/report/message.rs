@@ -141,8 +141,12 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
     {
         out.extend(of_quarantine(planned));
     }
-    let warnings = cell_warnings(outcome).filter(|warning| *warning != said);
-    out.extend(warnings.map(|warning| format!("warning: {warning}")));
+    for warning in cell_warnings(outcome) {
+        // A check that only warns is one of them.
+        if warning != said && !out.iter().any(|told| told == &format!("check: {warning}")) {
+            out.push(format!("warning: {warning}"));
+        }
+    }
     out.iter().map(|text| line(text)).collect()
 }
 
@@ -164,6 +168,9 @@ fn cell_warnings(outcome: &CellOutcome) -> impl Iterator<Item = &String> {
     judged.iter().chain(measured.iter().filter(move |warning| !judged.contains(warning)))
 }
 
+/// Cells that a warning about many of them names.
+const NAMED: usize = 3;
+
 /// Every warning of a run, with the cell or launch that it is about.
 pub fn warnings(record: &RunRecord) -> Vec<String> {
     let mut out: Vec<String> = record.warnings.iter().map(|text| line(text)).collect();
@@ -172,16 +179,23 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
             launch.warnings.iter().map(|text| line(&format!("launch {}: {text}", planned.name))),
         );
     }
-    let mut unjudged = 0;
+    let mut unjudged: Vec<String> = Vec::new();
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
-        out.extend(cell_warnings(outcome).map(|text| line(&format!("{}: {text}", name(planned)))));
+        // Cells that have no bound at all may be thousands: they are told together.
         let silent = outcome.judgement.verdict == Verdict::Measured && planned.bounds.is_empty();
-        unjudged += usize::from(silent);
+        if silent {
+            unjudged.push(name(planned));
+        }
+        let told = outcome.judgement.message.as_ref().filter(|_| silent);
+        let warnings = cell_warnings(outcome).filter(|warning| Some(*warning) != told);
+        out.extend(warnings.map(|text| line(&format!("{}: {text}", name(planned)))));
     }
-    if unjudged > 0 && record.header.policy.unjudged == UnjudgedPolicy::Warn {
+    if !unjudged.is_empty() && record.header.policy.unjudged == UnjudgedPolicy::Warn {
+        let more = if unjudged.len() > NAMED { ", …" } else { "" };
         out.push(format!(
-            "nothing is expected of {} (policy.unjudged)",
-            super::count::plural(unjudged, "cell")
+            "nothing is expected of {}: {}{more} (policy.unjudged)",
+            super::count::plural(unjudged.len(), "cell"),
+            unjudged[..unjudged.len().min(NAMED)].join(", ")
         ));
     }
     out
@@ -261,7 +275,7 @@ mod tests {
             [
                 "the suite has no floors for prefill",
                 "decode concurrency=1 layout=tp8: capacity grew: expected over, and it fits",
-                "nothing is expected of 1 cell (policy.unjudged)",
+                "nothing is expected of 1 cell: decode concurrency=32 layout=tp8 (policy.unjudged)",
             ]
         );
     }

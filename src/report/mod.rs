@@ -18,6 +18,7 @@ pub mod message;
 pub mod narrate;
 pub mod progress;
 pub mod sanitise;
+mod screen;
 
 #[cfg(test)]
 pub(crate) mod fixture;

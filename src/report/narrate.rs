@@ -1,5 +1,6 @@
-//! The run told in lines, for logs and other places that are no terminal: one for each step of a
-//! launch and each finished cell, and a sign of life in every minute without one.
+//! The run told in lines, for logs and other places that are no terminal: what becomes of each
+//! launch and each cell, if wanted each step on the way, and a sign of life in every minute without
+//! a line.
 //!
 //! Pure: events and elapsed time in, lines out. It also keeps the tally that the live display shows.
 
@@ -7,6 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::judge::Verdict;
+use crate::measure::TestKind;
 use crate::record::{Event, RunRecord};
 
 use super::count::{elapsed, plural};
@@ -27,15 +29,18 @@ pub struct Tally {
     pub done: usize,
     /// Those that failed or could not be judged.
     pub bad: usize,
-    /// Seconds that finished cells took.
-    pub spent: f64,
+    /// Those that sent requests: skipped ones say nothing about the rest.
+    pub timed: usize,
+    /// Time that passed from the first cell's start to the last one's end. Not the sum of their own
+    /// times, which on a simulated engine may have passed on another clock.
+    pub spent: Duration,
 }
 
 impl Tally {
-    /// Seconds that the rest will take if it goes on like this.
-    pub fn left(&self) -> Option<f64> {
+    /// How long the rest will take if it goes on like this.
+    pub fn left(&self) -> Option<Duration> {
         let rest = self.total.saturating_sub(self.done);
-        (self.done > 0).then(|| self.spent / self.done as f64 * rest as f64)
+        (self.timed > 0).then(|| self.spent.mul_f64(rest as f64 / self.timed as f64))
     }
 }
 
@@ -44,14 +49,23 @@ impl Tally {
 pub struct Narrator {
     tally: Tally,
     finished: HashSet<usize>,
+    /// Whether each step of a launch and each phase of a cell is told.
+    verbose: bool,
     /// What is going on, and since when.
     doing: String,
     since: Duration,
+    /// When the first cell began.
+    first: Option<Duration>,
     /// When the last line was told.
     spoke: Duration,
 }
 
 impl Narrator {
+    /// A narrator that tells each step of a launch and each phase of a cell if `verbose`.
+    pub fn new(verbose: bool) -> Narrator {
+        Narrator { verbose, ..Narrator::default() }
+    }
+
     /// How far the run is.
     pub fn tally(&self) -> &Tally {
         &self.tally
@@ -108,7 +122,7 @@ impl Narrator {
             Event::LaunchStep { launch, step, .. } => {
                 let said = format!("launch {}: {}", launch_name(*launch), line(step));
                 self.begin(said.clone(), now);
-                Some(said)
+                self.verbose.then_some(said)
             }
             Event::LaunchReady { launch, ready_time, .. } => Some(format!(
                 "launch {}: ready after {}",
@@ -127,15 +141,18 @@ impl Narrator {
             Event::CellStarted { cell, .. } => {
                 let planned = record.header.cells.get(*cell)?;
                 self.begin(message::name(planned), now);
+                self.first.get_or_insert(now);
                 None
             }
             Event::CellPhase { cell, phase, .. } => {
                 let planned = record.header.cells.get(*cell)?;
+                let said = format!("{}: {}", message::name(planned), line(phase));
+                let news = self.doing != said;
                 // The wait is counted from the start of the cell, not of the phase.
-                self.doing = format!("{}: {}", message::name(planned), line(phase));
-                None
+                self.doing = said.clone();
+                (self.verbose && news).then_some(said)
             }
-            Event::CellFinished { cell, seconds, .. } => self.finish(*cell, *seconds, record),
+            Event::CellFinished { cell, seconds, .. } => self.finish(*cell, *seconds, record, now),
             Event::Warning { message } => Some(format!("warning: {}", message::one_line(message))),
             Event::RunFinished { .. } => {
                 self.doing.clear();
@@ -149,11 +166,19 @@ impl Narrator {
         self.since = now;
     }
 
-    fn finish(&mut self, cell: usize, seconds: f64, record: &RunRecord) -> Option<String> {
+    fn finish(
+        &mut self,
+        cell: usize,
+        seconds: f64,
+        record: &RunRecord,
+        now: Duration,
+    ) -> Option<String> {
         let (planned, outcome) = (record.header.cells.get(cell)?, record.cells.get(cell)?);
         if self.finished.insert(cell) {
             self.tally.done += 1;
-            self.tally.spent += seconds;
+            let measured = figure::measurement(outcome).is_some();
+            self.tally.timed += usize::from(measured && planned.kind != TestKind::Startup);
+            self.tally.spent = now.saturating_sub(self.first.unwrap_or(now));
             let bad = matches!(outcome.judgement.verdict, Verdict::Fail | Verdict::Error);
             self.tally.bad += usize::from(bad);
         }
@@ -235,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_step_and_each_finished_cell() {
+    fn a_line_for_each_launch_and_finished_cell_and_for_steps_if_asked() {
         let record = fixture::every_verdict();
         let mut narrator = Narrator::default();
         let told: Vec<String> = events(&record)
@@ -243,6 +268,13 @@ mod tests {
             .filter_map(|(at, event)| narrator.see(event, &record, S(*at)))
             .collect();
         insta::assert_snapshot!(told.join("\n"));
+        let mut verbose = Narrator::new(true);
+        let more: Vec<String> = events(&record)
+            .iter()
+            .filter_map(|(at, event)| verbose.see(event, &record, S(*at)))
+            .filter(|line| !told.contains(line))
+            .collect();
+        assert_eq!(more, ["launch layout=tp8: health", "decode concurrency=1 layout=tp8: window"]);
         assert!(told.iter().all(|line| !line.contains(char::is_control)));
     }
 
@@ -255,7 +287,7 @@ mod tests {
             narrator.see(event, &record, S(*at));
         }
         let signs: Vec<u64> = (1..=200).filter(|now| narrator.tick(S(*now)).is_some()).collect();
-        assert_eq!(signs, [61, 121, 181]);
+        assert_eq!(signs, [60, 120, 180]);
         assert_eq!(
             narrator.tick(S(250)).unwrap(),
             "… launch layout=tp8: health for 4m09s, 0 of 12 cells done"
@@ -264,8 +296,10 @@ mod tests {
 
     #[test]
     fn the_rest_is_reckoned_by_what_was() {
-        let tally = Tally { total: 10, done: 4, bad: 0, spent: 20.0 };
-        assert_eq!(tally.left(), Some(30.0));
+        let tally = Tally { total: 10, done: 4, bad: 0, timed: 2, spent: S(20) };
+        assert_eq!(tally.left(), Some(S(60)), "two that were skipped are no measure");
+        let tally = Tally { timed: 0, ..tally };
+        assert_eq!(tally.left(), None);
         assert_eq!(Tally::default().left(), None);
     }
 }

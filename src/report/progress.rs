@@ -19,6 +19,7 @@ use super::count::elapsed;
 use super::message;
 use super::narrate::Narrator;
 use super::sanitise::line;
+use super::screen::{self, Screen};
 
 /// How a run is shown while it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +57,16 @@ enum Shown {
 }
 
 impl Progress {
-    /// Begins to show a run; its clock starts here.
-    pub fn start(style: Style) -> Progress {
+    /// Begins to show a run, with every step if `verbose`; its clock starts here.
+    pub fn start(style: Style, verbose: bool) -> Progress {
         let began = Instant::now();
         let shown = match style {
-            Style::Live => Shown::Live(Box::new(Live::start(ProgressDrawTarget::stderr(), began))),
-            Style::Lines => Shown::Lines(Lines::start(began)),
+            Style::Live => {
+                let screen = Box::new(Screen::new(std::io::stderr()));
+                let target = ProgressDrawTarget::term_like_with_hz(screen, 10);
+                Shown::Live(Box::new(Live::start(target, began, verbose)))
+            }
+            Style::Lines => Shown::Lines(Lines::start(began, verbose)),
             Style::Silent => Shown::Silent,
         };
         Progress { shown, began }
@@ -90,8 +95,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn start(began: Instant) -> Lines {
-        let narrator = Arc::new(Mutex::new(Narrator::default()));
+    fn start(began: Instant, verbose: bool) -> Lines {
+        let narrator = Arc::new(Mutex::new(Narrator::new(verbose)));
         let (alive, ended) = mpsc::channel::<()>();
         let shared = Arc::clone(&narrator);
         // Without the thread there are lines all the same, only no signs of life.
@@ -130,6 +135,8 @@ fn say(told: Option<String>) {
 /// Three lines redrawn in place: the launch, the cell, the whole.
 struct Live {
     narrator: Narrator,
+    /// Whether all that is told stays on the screen.
+    verbose: bool,
     all: MultiProgress,
     launch: ProgressBar,
     cell: ProgressBar,
@@ -139,40 +146,43 @@ struct Live {
 }
 
 impl Live {
-    fn start(target: ProgressDrawTarget, began: Instant) -> Live {
+    fn start(target: ProgressDrawTarget, began: Instant, verbose: bool) -> Live {
         let all = MultiProgress::with_draw_target(target);
         let expected = Arc::new(AtomicU64::new(0));
         let shared = Arc::clone(&expected);
         let left = move |_: &ProgressState, out: &mut dyn fmt::Write| {
             let end = Duration::from_millis(shared.load(Ordering::Relaxed));
-            let left = end.saturating_sub(began.elapsed()).as_secs_f64();
-            // A display that can't be written is redrawn soon.
-            let _ = match (end.is_zero(), left > 0.0) {
-                (true, _) => Ok(()),
-                (false, true) => write!(out, ", about {} left", elapsed(left.max(1.0).round())),
-                (false, false) => write!(out, ", nearly done"),
-            };
+            let left = end.saturating_sub(began.elapsed());
+            // What takes longer than expected has nothing to say.
+            if !left.is_zero() {
+                // A display that can't be written is redrawn soon.
+                let _ = write!(out, ", about {} left", whole(left + Duration::from_millis(999)));
+            }
         };
         let gone = move |_: &ProgressState, out: &mut dyn fmt::Write| {
-            let _ = write!(out, "{}", elapsed(began.elapsed().as_secs_f64().floor()));
+            let _ = write!(out, "{}", whole(began.elapsed()));
+        };
+        let gauge = |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let columns = usize::from(screen::size().0);
+            let _ = out.write_str(&bar(state.fraction(), columns));
         };
         let template = |text: &str| {
             ProgressStyle::with_template(text).unwrap_or_else(|_| ProgressStyle::default_spinner())
         };
-        let bar = |text: &str| {
-            let bar = ProgressBar::new(0);
-            bar.set_style(template(text));
-            all.add(bar)
+        let line = |style: ProgressStyle| {
+            let line = ProgressBar::new(0);
+            line.set_style(style);
+            all.add(line)
         };
-        let launch = bar("{spinner} {wide_msg}");
-        let cell = bar("  {wide_msg}");
-        let whole = all.add(ProgressBar::new(0));
-        let style = template("  [{bar:24}] {pos}/{len} cells, {msg}{gone}{left}");
-        whole.set_style(style.progress_chars("━╸─").with_key("gone", gone).with_key("left", left));
+        let launch = line(template("{spinner} {wide_msg}"));
+        let cell = line(template("  {wide_msg}"));
+        let style = template("  {gauge}{pos}/{len} cells, {msg}{gone}{left}");
+        let style = style.with_key("gauge", gauge).with_key("gone", gone).with_key("left", left);
+        let whole = line(style);
         for bar in [&launch, &whole] {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Live { narrator: Narrator::default(), all, launch, cell, whole, expected }
+        Live { narrator: Narrator::new(verbose), verbose, all, launch, cell, whole, expected }
     }
 
     fn see(&mut self, event: &Event, record: &RunRecord, now: Duration) {
@@ -209,7 +219,9 @@ impl Live {
             }
             Event::RunStarted(_) | Event::RunFinished { .. } => false,
         };
-        if stays && let Some(told) = told {
+        if (stays || self.verbose)
+            && let Some(told) = told
+        {
             let _ = self.all.println(told);
         }
         let tally = self.narrator.tally();
@@ -220,7 +232,7 @@ impl Live {
         if let Some(left) = tally.left()
             && matches!(event, Event::CellFinished { .. })
         {
-            let end = now.as_millis() as u64 + (left * 1000.0) as u64;
+            let end = u64::try_from((now + left).as_millis()).unwrap_or(u64::MAX);
             self.expected.store(end, Ordering::Relaxed);
         }
     }
@@ -233,6 +245,26 @@ impl Drop for Live {
         }
         let _ = self.all.clear();
     }
+}
+
+/// Columns that the whole's line needs beside its bar, when its numbers are long.
+const BESIDE: usize = 54;
+
+/// The whole's bar, as long as the terminal has room for; a line that wraps can't be redrawn well.
+fn bar(fraction: f32, columns: usize) -> String {
+    let cells = columns.saturating_sub(BESIDE).min(24);
+    if cells < 6 {
+        return String::new();
+    }
+    let full = ((fraction.clamp(0.0, 1.0) * cells as f32) as usize).min(cells);
+    let (head, rest) = if full < cells { ("╸", cells - full - 1) } else { ("", 0) };
+    format!("[{}{head}{}] ", "━".repeat(full), "─".repeat(rest))
+}
+
+/// A duration in whole seconds: `5s`, `1m12s`.
+fn whole(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 { format!("{seconds}s") } else { elapsed(seconds as f64) }
 }
 
 #[cfg(test)]
@@ -251,7 +283,7 @@ mod tests {
     #[test]
     fn the_live_display_counts_cells_and_expects_an_end() {
         let record = fixture::every_verdict();
-        let mut live = Live::start(ProgressDrawTarget::hidden(), Instant::now());
+        let mut live = Live::start(ProgressDrawTarget::hidden(), Instant::now(), false);
         live.see(&Event::RunStarted(Box::new(record.header.clone())), &record, Duration::ZERO);
         live.see(&Event::CellStarted { cell: 1, at: 0.0 }, &record, Duration::ZERO);
         let note =
@@ -263,12 +295,28 @@ mod tests {
         live.see(&finished, &record, Duration::from_secs(6));
         assert_eq!((live.whole.position(), live.whole.length()), (1, Some(12)));
         assert_eq!(live.whole.message(), "1 bad, ");
-        assert_eq!(live.expected.load(Ordering::Relaxed), 6_000 + 11 * 5_000);
+        assert_eq!(live.expected.load(Ordering::Relaxed), 6_000 + 11 * 6_000);
+    }
+
+    #[test]
+    fn the_line_of_the_whole_fits_into_the_terminal() {
+        for columns in [40, 59, 60, 72, 80, 200] {
+            for fraction in [0.0, 0.3, 1.0] {
+                let width = bar(fraction, columns).chars().count();
+                assert!(width == 0 || width + BESIDE <= columns + 3, "{columns}: {width}");
+            }
+        }
+        assert_eq!(bar(0.0, 60), "[╸─────] ");
+        assert_eq!(bar(0.5, 60), "[━━━╸──] ");
+        assert_eq!(bar(1.0, 60), "[━━━━━━] ");
+        let beside = "  [] 1000/1000 cells, 12 bad, 2h03m, about 2h03m left";
+        assert!(beside.chars().count() < BESIDE);
+        assert_eq!(whole(Duration::from_millis(59_900)), "59s");
     }
 
     #[test]
     fn lines_end_with_their_thread() {
-        let mut progress = Progress::start(Style::Lines);
+        let mut progress = Progress::start(Style::Lines, false);
         let record = fixture::every_verdict();
         progress.see(&Event::RunFinished { signal: None, stopped: None, at: 0.0 }, &record);
         progress.finish();

@@ -52,8 +52,13 @@ impl Selector {
         let mut predicates: Vec<(Key, Predicate)> = Vec::new();
         for word in line.split_whitespace() {
             let Some((name, text)) = word.split_once('=') else {
-                return Err(unreadable(format!("`{word}` has no `=`"), HELP));
+                let help = format!("write '{word}=…', or the name of a test as 'test={word}'");
+                return Err(unreadable(format!("`{word}` has no `=`"), help));
             };
+            if let Some(apart) = apart(name, text) {
+                let message = format!("`{word}` is several predicates in one word");
+                return Err(unreadable(message, format!("put blanks between them: '{apart}'")));
+            }
             if let Some(stem) = name.strip_suffix(['!', '<', '>']) {
                 let help = match &name[stem.len()..] {
                     "!" => format!("write '{stem}=!{text}'"),
@@ -94,6 +99,28 @@ impl Selector {
             Key::Axis(name) => axis(name).is_some_and(|value| predicate.holds_for(value)),
         })
     }
+}
+
+/// A cell's name as people copy it, `context=8K,concurrency=4`, with its predicates set apart.
+fn apart(name: &str, text: &str) -> Option<String> {
+    let has_meaning = |name: &str| match Key::parse(name) {
+        Key::Test | Key::Variant => true,
+        Key::Axis(name) => axis_kind(&name) != AxisKind::Free,
+    };
+    let begins = |part: &str| {
+        part.split_once('=').is_some_and(|(other, _)| {
+            super::name::is_word(other) && (has_meaning(other) || has_meaning(name))
+        })
+    };
+    let mut parts = text.split(',');
+    let mut said = format!("{name}={}", parts.next().unwrap_or_default());
+    let mut several = false;
+    for part in parts {
+        several |= begins(part);
+        said.push(if begins(part) { ' ' } else { ',' });
+        said.push_str(part);
+    }
+    several.then_some(said)
 }
 
 impl fmt::Display for Selector {
@@ -309,6 +336,19 @@ mod tests {
         Selector::parse_line(line).unwrap().matches("decode", Some("old"), |name| {
             axes.iter().find(|(axis, _)| *axis == name).map(|(_, value)| value)
         })
+    }
+
+    #[test]
+    fn what_people_copy_is_set_apart() {
+        let help = |line: &str| Selector::parse_line(line).unwrap_err().help.unwrap();
+        let apart = "put blanks between them: 'context=8K,16K concurrency=4'";
+        assert_eq!(help("context=8K,16K,concurrency=4"), apart);
+        assert_eq!(
+            help("layout=tp8,context=8K test=decode"),
+            "put blanks between them: 'layout=tp8 context=8K'"
+        );
+        assert!(Selector::parse_line("flags=a=1,b=2").is_ok(), "values of a free axis");
+        assert!(help("decode context=8K").contains("'test=decode'"));
     }
 
     #[test]

@@ -79,11 +79,11 @@ impl fmt::Display for Path {
 /// Parses a text whose first byte stands at `start` in the source map.
 ///
 /// # Errors
-/// Everything in it that is no TOML.
+/// What in it is no TOML, the first few: the rest mostly follows from these.
 pub fn parse(text: &str, start: usize) -> Result<Tree<'_>, Vec<Problem>> {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        return Err(errors.iter().map(|error| syntax(error, text, start)).collect());
+        return Err(errors.iter().take(5).map(|error| syntax(error, text, start)).collect());
     }
     let mut tree = root.into_inner();
     shift_table(&mut tree, start);

@@ -2,6 +2,7 @@
 
 mod broken_engines;
 mod exit_codes;
+mod heard;
 mod interrupted;
 mod judged;
 mod junit;
