@@ -3,5 +3,6 @@
 mod broken_engines;
 mod interrupted;
 mod judged;
+mod measured;
 mod page;
 mod written;
