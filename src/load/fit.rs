@@ -97,14 +97,36 @@ impl Fit {
 
     /// The text proposed now.
     pub fn text(&self) -> String {
+        self.spelt(&self.common, &self.words())
+    }
+
+    /// The words of the text in the key's own order, behind another beginning.
+    ///
+    /// It is as long in tokens, as far as words are tokenized apart, and the server has not seen
+    /// it: asking for the length of a text puts it into the prefix cache. The first word, which has
+    /// no blank before it where nothing begins the text, stays.
+    pub fn arranged(&self, beginning: &str, key: &PromptKey) -> String {
+        let mut words = self.words();
+        let mut numbers = key.numbers(self.seed);
+        for last in (2..words.len()).rev() {
+            words.swap(last, 1 + numbers.below(last));
+        }
+        self.spelt(beginning, &words)
+    }
+
+    fn words(&self) -> Vec<&'static str> {
         let vocabulary: Vec<&str> = SAMPLE.split_whitespace().collect();
         let mut numbers = self.key.numbers(self.seed);
-        let mut text = String::from(&*self.common);
-        for _ in 0..self.size.words {
+        (0..self.size.words).map(|_| vocabulary[numbers.below(vocabulary.len())]).collect()
+    }
+
+    fn spelt(&self, beginning: &str, words: &[&str]) -> String {
+        let mut text = String::from(beginning);
+        for word in words {
             if !text.is_empty() {
                 text.push(' ');
             }
-            text.push_str(vocabulary[numbers.below(vocabulary.len())]);
+            text.push_str(word);
         }
         for _ in 0..self.size.fillers {
             text.push_str(FILLER);
@@ -247,6 +269,22 @@ mod tests {
         let beginning = |text: &str| text.chars().take(12).collect::<String>();
         assert_ne!(beginning(&fit(1).text()), beginning(&fit(2).text()));
         assert!(fit(1).with_beginning("One and the same.".into()).text().starts_with("One and"));
+    }
+
+    #[test]
+    fn the_words_in_another_order_are_as_long_and_begin_differently() {
+        let (_, fit, _) = search(Fit::new(1, KEY, 1000, 0), |text| count(text, 4, 11));
+        let arranged = |stream| fit.arranged("", &PromptKey { stream, ..KEY });
+        let mut beginnings = vec![fit.text()[..60].to_owned()];
+        for stream in 0..200 {
+            assert_eq!(count(&arranged(stream), 4, 11), 1000);
+            beginnings.push(arranged(stream)[..60].to_owned());
+        }
+        beginnings.sort();
+        beginnings.dedup();
+        assert_eq!(beginnings.len(), 201);
+        assert_eq!(arranged(7), arranged(7));
+        assert!(fit.arranged("One and", &KEY).starts_with("One and "));
     }
 
     proptest! {

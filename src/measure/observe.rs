@@ -130,14 +130,39 @@ pub fn startup(ready_time: Option<f64>, kv_capacity: Option<u64>) -> BTreeMap<Ba
 }
 
 /// Requests in flight, sent and not ended, averaged over a window: what the client delivered of
-/// the concurrency that it was to keep up. Failed requests were in flight too.
+/// the concurrency that it was to keep up. Failed requests were in flight too, and the rest that a
+/// stream takes after one is the engine's doing. `traces` as in [`DecodeInput`].
 pub fn in_flight(traces: &[Trace], from: Stamp, to: Stamp) -> f64 {
     let length = to.seconds_since(from);
     if length <= 0.0 {
         return 0.0;
     }
-    let inside = |trace: &Trace| trace.ended.min(to).seconds_since(trace.sent.max(from)).max(0.0);
-    traces.iter().map(inside).sum::<f64>() / length
+    let mut next_sent: BTreeMap<u32, Stamp> = BTreeMap::new();
+    let seconds = traces.iter().rev().map(|trace| {
+        let next = next_sent.insert(trace.stream, trace.sent).unwrap_or(to);
+        let end = match trace.outcome {
+            Outcome::Failed(_) => next.max(trace.ended),
+            Outcome::Complete | Outcome::Cancelled => trace.ended,
+        };
+        end.min(to).seconds_since(trace.sent.max(from)).max(0.0)
+    });
+    seconds.sum::<f64>() / length
+}
+
+/// The longest gap between two events of a request that was open when the window ended, in seconds:
+/// no figure has it. The end of a request that was cut ends its gap.
+pub fn open_gap(traces: &[Trace], to: Stamp) -> f64 {
+    let gaps = traces.iter().filter_map(|trace| {
+        let before = trace.events.partition_point(|event| event.at <= to);
+        let begin = trace.events[..before].last()?.at;
+        let end = match (trace.events.get(before), &trace.outcome) {
+            (Some(event), _) => event.at,
+            (None, Outcome::Cancelled) => trace.ended,
+            (None, Outcome::Complete | Outcome::Failed(_)) => return None,
+        };
+        Some(end.seconds_since(begin))
+    });
+    gaps.fold(0.0, f64::max)
 }
 
 /// The window, and its batches.
@@ -475,6 +500,29 @@ mod tests {
             over(std::slice::from_ref(&good), 0.0, 1000.0)
         );
         near(in_flight(&[good, bad], at(0.0), at(1000.0)), 2.0);
+    }
+
+    #[test]
+    fn a_rest_after_a_failure_is_not_the_clients_failing() {
+        let mut failed = request(0, 0.0, &[100.0], 1);
+        failed.outcome =
+            Outcome::Failed(Failure { class: FailureClass::RateLimited, message: "busy".into() });
+        let next = request(0, 350.0, &every(10.0, 100), 1);
+        near(in_flight(&[failed.clone(), next], at(0.0), at(1000.0)), 1.0);
+        near(in_flight(&[failed], at(0.0), at(1000.0)), 1.0);
+        // A gap behind a request that went well is.
+        let mut good = request(0, 0.0, &[100.0], 1);
+        good.outcome = Outcome::Complete;
+        near(in_flight(&[good, request(0, 350.0, &[1000.0], 1)], at(0.0), at(1000.0)), 0.75);
+    }
+
+    #[test]
+    fn a_gap_that_is_open_at_the_end_is_seen() {
+        let silent = |ended| Trace { ended: at(ended), ..request(0, 0.0, &[10.0, 20.0], 1) };
+        near(open_gap(&[silent(3000.0)], at(1000.0)), 2.98);
+        near(open_gap(&[request(0, 0.0, &[10.0, 20.0, 1500.0], 1)], at(1000.0)), 1.48);
+        let complete = Trace { outcome: Outcome::Complete, ..silent(20.0) };
+        near(open_gap(&[complete], at(1000.0)), 0.0);
     }
 
     #[test]

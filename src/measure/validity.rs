@@ -227,17 +227,47 @@ pub fn preemption(growth: Option<u64>) -> Check {
     }
 }
 
-/// Whether requests queued although the cell fits the engine's capacity: the greatest number of
-/// waiting requests that its gauge showed inside the window.
-pub fn queued(waiting: Option<u64>, streams: u32) -> Check {
-    let kind = CheckKind::Queued;
-    match waiting {
-        None => Check::new(kind, None, "the engine has no gauge of waiting requests".into()),
-        Some(count) => {
-            let message = format!("{count} of {streams} requests queued below capacity");
-            Check::unless(count == 0, kind, Fault::Degraded, message)
-        }
+/// Waiting requests as the engine's gauge showed them at readings inside the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Queue {
+    /// How often it was read.
+    readings: u64,
+    /// The sum of what it showed.
+    waiting: u64,
+    /// The most that it showed.
+    most: u64,
+}
+
+impl Queue {
+    /// Takes a reading.
+    pub fn see(&mut self, waiting: u64) {
+        self.readings += 1;
+        self.waiting += waiting;
+        self.most = self.most.max(waiting);
     }
+}
+
+/// Whether requests queued although the cell fits the engine's capacity; `None`: it has no gauge.
+///
+/// A request joins a running batch at the end of a step and waits for half a step. Where requests
+/// of `output` tokens follow each other, one reading in 2 × `output` finds a stream waiting so. What
+/// goes beyond that by three standard deviations and three is a queue. Without `output` every
+/// request waits for a prefill of its own, and a queue is the load.
+pub fn queued(queue: Option<Queue>, streams: u32, output: Option<u64>) -> Check {
+    let kind = CheckKind::Queued;
+    let Some(Queue { readings, waiting, most }) = queue else {
+        return Check::new(kind, None, "the engine has no gauge of waiting requests".into());
+    };
+    let mean = print_number(waiting as f64 / readings.max(1) as f64, 1);
+    let Some(output) = output else {
+        let message = format!("{mean} of {streams} requests queued for their prefill");
+        return Check::new(kind, None, message);
+    };
+    let turns = (readings * u64::from(streams)) as f64 / (2 * output.max(1)) as f64;
+    let message =
+        format!("{mean} of {streams} requests queued below capacity on average, {most} at most");
+    let holds = waiting as f64 <= turns + 3.0 * turns.sqrt() + 3.0;
+    Check::unless(holds, kind, Fault::Degraded, message)
 }
 
 /// The gap between two events of a stream beyond which it stalled: far beyond what a prefill
@@ -358,16 +388,35 @@ mod tests {
         assert_eq!(error_rate(3, 128, 0.05).fault, None);
         assert_eq!(preemption(Some(24)).fault, Some(Fault::Degraded));
         assert_eq!(preemption(Some(0)).fault, None);
-        assert_eq!(queued(Some(2), 8).fault, Some(Fault::Degraded));
         assert_eq!(stall(ms(2500), stall_limit(ms(17))).fault, Some(Fault::Degraded));
         assert_eq!(stall(ms(2500), stall_limit(ms(250))).fault, None);
+    }
+
+    #[test]
+    fn a_queue_is_what_stays_and_not_who_waits_for_a_step() {
+        let queue = |shown: &[u64]| {
+            let mut queue = Queue::default();
+            shown.iter().for_each(|waiting| queue.see(*waiting));
+            Some(queue)
+        };
+        let stays = queued(queue(&[2; 30]), 8, Some(4096));
+        assert_eq!(stays.fault, Some(Fault::Degraded));
+        assert_eq!(stays.message, "2 of 8 requests queued below capacity on average, 2 at most");
+        assert_eq!(queued(queue(&[1; 10]), 128, Some(4096)).fault, Some(Fault::Degraded));
+        let mut once = [0; 30];
+        once[7] = 1;
+        assert_eq!(queued(queue(&once), 128, Some(4096)).fault, None);
+        // 64 streams of 16 tokens: two wait for a step at any time.
+        assert_eq!(queued(queue(&[2; 30]), 64, Some(16)).fault, None);
+        assert_eq!(queued(queue(&[8; 30]), 64, Some(16)).fault, Some(Fault::Degraded));
+        assert_eq!(queued(queue(&[8; 30]), 64, None).fault, None);
     }
 
     #[test]
     fn an_unknown_gauge_is_unknown_and_no_fault() {
         assert_eq!(preemption(None).fault, None);
         assert_eq!(preemption(None).message, "the engine has no preemption counter");
-        assert_eq!(queued(None, 8).fault, None);
+        assert_eq!(queued(None, 8, Some(256)).fault, None);
         assert_eq!(token_count(false).fault, Some(Fault::Notice));
     }
 

@@ -1,12 +1,13 @@
 //! One cell: whether it fits the engine, what its requests look like, and what they came to.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
 use crate::load::{
-    Ask, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt, Trace,
+    Api, Ask, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt, Trace,
     Warning,
 };
 use crate::matrix::{Cell, Plan};
@@ -17,7 +18,7 @@ use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, Unfit
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
 use super::conductor::Events;
-use super::prompts::{Prompts, Purpose, Target, cell_number};
+use super::prompts::{Prompts, Source, Target, cell_number};
 use super::{decode, prefill};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
@@ -133,12 +134,12 @@ impl Bench<'_> {
         })
     }
 
-    /// A prompt of so many tokens for `purpose`.
-    pub(super) async fn prompt(
+    /// The cell's prompts of so many tokens.
+    pub(super) async fn source(
         &mut self,
-        purpose: Purpose,
+        prefix: Prefix,
         length: u64,
-    ) -> Result<Prompt, CellState> {
+    ) -> Result<Source, CellState> {
         let target = Target {
             endpoint: &self.endpoint,
             clock: self.clock,
@@ -149,26 +150,56 @@ impl Bench<'_> {
             cell: cell_number(&self.planned.classname, &self.planned.id),
             tolerance: self.request.prompt_tolerance,
         };
-        self.prompts.make(&target, purpose, length).await
+        self.prompts.source(&target, prefix, length).await
     }
 
+    /// What all requests of the cell have in common.
+    pub(super) fn form(&self) -> Form {
+        Form {
+            api: self.request.api,
+            dialect: self.endpoint.dialect,
+            model: self.facts.model.clone(),
+            body: self.body.clone(),
+            idle_timeout: self.request.idle_timeout,
+        }
+    }
+
+    /// A client with an open connection.
+    pub(super) async fn client(&self) -> Result<Client, CellState> {
+        let mut client = Client::new(&self.endpoint, self.clock)
+            .map_err(|error| broken_words("client", &error.to_string()))?;
+        client.open().await.map_err(broken)?;
+        Ok(client)
+    }
+}
+
+/// What all requests of a cell have in common.
+pub(super) struct Form {
+    api: Api,
+    dialect: Dialect,
+    model: String,
+    body: serde_json::Map<String, serde_json::Value>,
+    idle_timeout: Duration,
+}
+
+impl Form {
     /// A request with `prompt` for so many output tokens.
     pub(super) fn prepared(&self, prompt: &Prompt, max_tokens: u64) -> Result<Prepared, CellState> {
         let ask = Ask {
-            api: self.request.api,
-            dialect: self.endpoint.dialect,
-            model: &self.facts.model,
+            api: self.api,
+            dialect: self.dialect,
+            model: &self.model,
             prompt,
             max_tokens,
             cache_prompt: true,
             body: &self.body,
-            idle_timeout: self.request.idle_timeout,
+            idle_timeout: self.idle_timeout,
             timeout: None,
         };
         Prepared::new(&ask).map_err(|error| broken_words("request", &error.to_string()))
     }
 
-    /// A request for each prompt. Streams that share a prompt share its bytes.
+    /// A request for each prompt. Neighbours that share a prompt share its bytes.
     pub(super) fn requests(
         &self,
         prompts: &[Prompt],
@@ -183,14 +214,6 @@ impl Bench<'_> {
             requests.push(request);
         }
         Ok(requests)
-    }
-
-    /// A client with an open connection.
-    pub(super) async fn client(&self) -> Result<Client, CellState> {
-        let mut client = Client::new(&self.endpoint, self.clock)
-            .map_err(|error| broken_words("client", &error.to_string()))?;
-        client.open().await.map_err(broken)?;
-        Ok(client)
     }
 }
 

@@ -4,16 +4,15 @@
 //! The window, the figures and the checks are decided in `measure`; here are the streams, the
 //! gauges and the waiting.
 
-use std::sync::{Arc, Mutex};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::clock::Clock;
-use crate::engine::metrics::Gauges;
 use crate::judge::interval;
 use crate::load::socket::make_room_for;
-use crate::load::{Cancel, Canceller, Client, Dialect, Outcome, Prompt, Trace};
+use crate::load::{Cancel, Canceller, Client, Outcome, Prepared, Prompt, Trace};
 use crate::measure::observe::{self, DecodeInput};
 use crate::measure::window::State;
 use crate::measure::{Base, Check, Observations, Stat, validity};
@@ -22,9 +21,11 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Tally, broken_words};
-use super::prompts::Purpose;
-use super::stream::{Looping, Shared, unpoisoned};
+use super::cell::{Bench, Form, Tally, broken_words};
+use super::heartbeat::Lags;
+use super::prompts::Source;
+use super::stream::{Looping, Shared};
+use super::watch::{Watch, drained};
 
 /// Prompts that are warmed at once: an engine with few slots is not buried.
 const WARM_AT_ONCE: usize = 16;
@@ -32,15 +33,13 @@ const WARM_AT_ONCE: usize = 16;
 const LEAST_WAVES: u32 = 3;
 /// How often the engine's gauges are read while a window is not yet open.
 const GAUGE_PACE: Duration = Duration::from_millis(200);
-/// How often they are read while it is open.
+/// How often they are read while it is open, at least.
 const WATCH_PACE: Duration = Duration::from_secs(1);
 /// How long streams may emit before a queue that does not empty is taken as the engine's state.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(20);
-/// How long an engine may take to fall idle after a cell.
-const IDLE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Pace of the task whose lateness tells the client's lag.
-const HEARTBEAT: Duration = Duration::from_millis(5);
+/// Ordinal of the first request of a looping stream, behind those of the waves.
+const LOOPS: u64 = 1 << 32;
 
 /// Measures the cell.
 pub(super) async fn measure(bench: &mut Bench<'_>, setting: &DecodeSetting) -> CellState {
@@ -53,38 +52,54 @@ pub(super) async fn measure(bench: &mut Bench<'_>, setting: &DecodeSetting) -> C
 async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measurement, CellState> {
     let streams = u32::try_from(bench.concurrency()).unwrap_or(u32::MAX);
     let length = bench.fit_length(setting.max_output)?;
+    let source = Rc::new(bench.source(setting.prefix, length).await?);
+    let form = Rc::new(bench.form());
     let mut tally = Tally::default();
-    let mut lanes = Lanes::open(bench, setting, streams, length).await?;
+    let mut lanes = Lanes::open(bench, setting, streams, length, &source).await?;
     if setting.prefix != Prefix::Cold {
-        lanes.warm(bench, setting, &mut tally).await?;
+        lanes.warm(bench, &form, &mut tally).await?;
     }
-    let mut waves = lanes.waves(bench, setting, 0, &mut tally).await?;
+    let mut waves = lanes.waves(bench, &form, 0, &mut tally).await?;
 
     let before = bench.remote.gauges().await.ok().flatten();
-    let requests = bench.requests(&lanes.prompts, setting.max_output)?;
     let shared = Arc::new(Shared::new(streams, setting, before.is_none()));
     let canceller = Canceller::new();
     let mut tasks = JoinSet::new();
-    for (stream, (client, request)) in lanes.clients.into_iter().zip(requests).enumerate() {
+    let Lanes { clients, prompts, mut lag, .. } = lanes;
+    let mut requests = form.requests(&prompts, setting.max_output)?.into_iter();
+    drop(prompts);
+    for (stream, client) in (0u32..).zip(clients) {
+        let next: Box<dyn FnMut() -> Option<Prepared>> = match requests.next() {
+            Some(request) => Box::new(move || Some(request.clone())),
+            None => {
+                let (source, form, output) =
+                    (Rc::clone(&source), Rc::clone(&form), setting.max_output);
+                let mut ordinals = LOOPS..;
+                Box::new(move || {
+                    form.prepared(&source.prompt(stream, ordinals.next()?), output).ok()
+                })
+            }
+        };
         let looping = Looping {
-            stream: stream as u32,
+            stream,
             client,
-            request,
+            next,
             shared: Arc::clone(&shared),
             cancel: canceller.handle(),
             clock: bench.clock,
         };
         tasks.spawn_local(looping.run());
     }
-    drop(lanes.prompts);
-    let lag = Arc::new(Mutex::new(Vec::new()));
-    let heartbeat = tokio::task::spawn_local(heartbeat(bench.clock, Arc::clone(&lag)));
-    let mut watch = Watch::new(before.as_ref(), streams);
+    let lags = Lags::default();
+    let heartbeat = lags.beat(bench.clock);
+    let mut watch = Watch::new(before.as_ref(), streams, setting);
     let outcome = window(bench, setting, &shared, &mut watch, &waves, &tally).await;
-    heartbeat.abort();
+    drop(heartbeat);
+    lag = lag.max(lags.p99());
+    watch.read(bench, false).await;
     shared.close();
-    // A server that counts only at the end is let finish; every other is cut at once.
-    if bench.endpoint.dialect != Dialect::OpenAi {
+    // Where a server counts only at the end, its streams are let finish; all others are cut at once.
+    if shared.all_counted() {
         canceller.cancel();
     }
     while tasks.join_next().await.is_some() {}
@@ -93,18 +108,20 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     bench.phase("drain", String::new());
     let idle = drained(bench).await;
     if doubts.contains(&Base::Ttft) {
-        let mut lanes = Lanes::open(bench, setting, streams, length).await?;
-        waves.extend(lanes.waves(bench, setting, waves.len() as u32, &mut tally).await?);
+        let mut lanes = Lanes::open(bench, setting, streams, length, &source).await?;
+        waves.extend(lanes.waves(bench, &form, waves.len() as u32, &mut tally).await?);
+        lag = lag.max(lanes.lag);
     }
-    let traces = shared.traces(true);
+    let traces = shared.into_traces();
+    // Whether a request was cached is known when it ends; where all are to be cold, each is looked at.
+    let cold = Some(setting.prefix).filter(|prefix| *prefix == Prefix::Cold);
     for trace in &traces {
-        tally.prompt(trace, length, None);
+        tally.prompt(trace, length, cold);
     }
     let window = shared.seen().window.state();
     let sight = Sight { window, traces: &traces, waves: &waves, tally: &tally, doubts: &doubts };
     let mut measurement = sight.measurement(bench, streams);
     measurement.checks.extend(watch.checks());
-    let lag = percentile_99(&mut unpoisoned(&lag));
     let matters =
         judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
     measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));
@@ -114,48 +131,65 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     Ok(measurement)
 }
 
-/// The streams of a cell before they loop: a prompt and an open connection each.
-struct Lanes {
+/// The streams of a cell before they loop: an open connection each, and a prompt where it is warmed.
+struct Lanes<'a> {
+    source: &'a Source,
+    prefix: Prefix,
+    ttft_samples: u32,
+    /// Empty where prompts are cold: each is used once.
     prompts: Vec<Prompt>,
     clients: Vec<Client>,
     length: u64,
+    /// The client's lag over the waves.
+    lag: Duration,
 }
 
-impl Lanes {
+impl<'a> Lanes<'a> {
     async fn open(
-        bench: &mut Bench<'_>,
+        bench: &Bench<'_>,
         setting: &DecodeSetting,
         streams: u32,
         length: u64,
-    ) -> Result<Lanes, CellState> {
+        source: &'a Source,
+    ) -> Result<Lanes<'a>, CellState> {
         bench.phase("connect", format!("{streams} streams"));
-        let mut prompts = Vec::with_capacity(streams as usize);
-        for stream in 0..streams {
-            let purpose = Purpose::Stream { stream, prefix: setting.prefix };
-            prompts.push(bench.prompt(purpose, length).await?);
-        }
+        let prompts = match setting.prefix {
+            Prefix::Cold => Vec::new(),
+            Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => {
+                (0..streams).map(|stream| source.prompt(stream, 0)).collect()
+            }
+        };
         make_room_for(u64::from(streams)).map_err(|e| broken_words("client", &e.to_string()))?;
         let mut clients = Vec::with_capacity(streams as usize);
         for _ in 0..streams {
             clients.push(bench.client().await?);
         }
-        Ok(Lanes { prompts, clients, length })
+        Ok(Lanes {
+            source,
+            prefix: setting.prefix,
+            ttft_samples: setting.ttft_samples,
+            prompts,
+            clients,
+            length,
+            lag: Duration::ZERO,
+        })
     }
 
     /// Sends every prompt once, one token each, so that the cache holds it.
     async fn warm(
         &mut self,
         bench: &Bench<'_>,
-        setting: &DecodeSetting,
+        form: &Form,
         tally: &mut Tally,
     ) -> Result<(), CellState> {
         // One shared prompt needs one request.
-        let distinct = if setting.prefix == Prefix::Shared { 1 } else { self.prompts.len() };
+        let distinct = if self.prefix == Prefix::Shared { 1 } else { self.prompts.len() };
         let mut done = 0;
         while done < distinct {
             bench.phase("warm-up", format!("{done} of {distinct} prompts"));
             let part = done..(done + WARM_AT_ONCE).min(distinct);
-            for trace in self.wave(bench, part.clone()).await? {
+            let requests = form.requests(&self.prompts[part.clone()], 1)?;
+            for trace in wave(&mut self.clients[part.clone()], &requests).await {
                 tally.count(&trace);
                 if let Outcome::Failed(failure) = &trace.outcome {
                     return Err(broken_words("warm-up", &failure.message));
@@ -166,50 +200,50 @@ impl Lanes {
         Ok(())
     }
 
-    /// One request of one token on each of some lanes at once.
-    async fn wave(
-        &mut self,
-        bench: &Bench<'_>,
-        part: std::ops::Range<usize>,
-    ) -> Result<Vec<Trace>, CellState> {
-        let requests = bench.requests(&self.prompts[part.clone()], 1)?;
-        let clients = self.clients[part].iter_mut();
-        let sent =
-            clients.zip(&requests).enumerate().map(|(stream, (client, request))| async move {
-                client.stream(request, stream as u32, &mut |_| {}, &mut Cancel::never()).await
-            });
-        Ok(futures_util::future::join_all(sent).await)
-    }
-
     /// Waves of C one-token requests; returns the TTFT in ms of each, by wave. `before` waves have
     /// been already, whose cold prompts are not repeated.
     async fn waves(
         &mut self,
-        bench: &mut Bench<'_>,
-        setting: &DecodeSetting,
+        bench: &Bench<'_>,
+        form: &Form,
         before: u32,
         tally: &mut Tally,
     ) -> Result<Vec<Vec<f64>>, CellState> {
         let streams = self.clients.len().max(1) as u32;
-        let count = setting.ttft_samples.div_ceil(streams).max(LEAST_WAVES);
+        let count = self.ttft_samples.div_ceil(streams).max(LEAST_WAVES);
         let mut waves = Vec::with_capacity(count as usize);
+        let lags = Lags::default();
+        let mut requests = form.requests(&self.prompts, 1)?;
         for ordinal in before..before + count {
             bench.phase("ttft", format!("wave {} of {}", ordinal + 1, before + count));
-            if setting.prefix == Prefix::Cold {
-                for (stream, prompt) in self.prompts.iter_mut().enumerate() {
-                    let (ordinal, stream) = (u64::from(ordinal), stream as u32);
-                    *prompt = bench.prompt(Purpose::Cold { ordinal, stream }, self.length).await?;
-                }
+            if self.prefix == Prefix::Cold {
+                let cold: Vec<Prompt> = (0..streams)
+                    .map(|stream| self.source.prompt(stream, u64::from(ordinal)))
+                    .collect();
+                requests = form.requests(&cold, 1)?;
             }
-            let traces = self.wave(bench, 0..self.clients.len()).await?;
+            let heartbeat = lags.beat(bench.clock);
+            let traces = wave(&mut self.clients, &requests).await;
+            drop(heartbeat);
             for trace in &traces {
                 tally.count(trace);
-                tally.prompt(trace, self.length, Some(setting.prefix));
+                tally.prompt(trace, self.length, Some(self.prefix));
             }
             waves.push(traces.iter().filter_map(observe::ttft).collect());
         }
+        self.lag = lags.p99();
         Ok(waves)
     }
+}
+
+/// One request on each of some connections at once.
+async fn wave(clients: &mut [Client], requests: &[Prepared]) -> Vec<Trace> {
+    let sent = clients.iter_mut().zip(requests).enumerate().map(
+        |(stream, (client, request))| async move {
+            client.stream(request, stream as u32, &mut |_| {}, &mut Cancel::never()).await
+        },
+    );
+    futures_util::future::join_all(sent).await
 }
 
 /// Waits for the window to close, extending it once where the verdict asks for it.
@@ -225,6 +259,7 @@ async fn window(
     let started = bench.clock.now();
     // A stream that emits nothing for longer than this has failed by its idle limit already.
     let limit = ramp_limit(bench, setting);
+    let watch_pace = (setting.duration / 10).clamp(GAUGE_PACE / 2, WATCH_PACE);
     let mut next_gauges = started;
     loop {
         let state = shared.seen().window.on_time(bench.clock.now());
@@ -232,11 +267,11 @@ async fn window(
             State::Closed { .. } => match doubts {
                 Some(doubts) => return Ok(doubts),
                 None => {
-                    let traces = shared.traces(false);
-                    let sight = Sight { window: state, traces: &traces, waves, tally, doubts: &[] };
-                    let measurement = sight.measurement(bench, shared.streams);
-                    let found =
-                        judgement::extension(bench.planned, &measurement, bench.policy, bench.gpus);
+                    let found = shared.look(bench.clock.now(), |traces| {
+                        let sight = Sight { window: state, traces, waves, tally, doubts: &[] };
+                        let measurement = sight.measurement(bench, shared.streams);
+                        judgement::extension(bench.planned, &measurement, bench.policy, bench.gpus)
+                    });
                     // Doubts about TTFT alone ask for more waves, not for a longer window.
                     if found.iter().all(|base| *base == Base::Ttft) {
                         return Ok(found);
@@ -265,18 +300,14 @@ async fn window(
             ));
         }
         if now >= next_gauges {
-            if watch.readable
-                && let Ok(Some(gauges)) = bench.remote.gauges().await
-            {
-                let settled = watch.see(&gauges, matches!(state, State::Open { .. }));
-                let all = shared.seen().window.emitting() as u64 == bench.concurrency();
-                // A queue that does not empty is the engine's own state: measured, and told by
-                // the check of the gauge.
-                if settled || (state == State::Ramp && all && waited > QUEUE_PATIENCE) {
-                    shared.seen().window.set_gauges_ok(true);
-                }
+            let settled = watch.read(bench, matches!(state, State::Open { .. })).await;
+            let all = shared.seen().window.emitting() as u64 == bench.concurrency();
+            // A queue that does not empty is the engine's own state: measured, and told by the
+            // check of the gauge.
+            if settled || (state == State::Ramp && all && waited > QUEUE_PATIENCE) {
+                shared.seen().window.set_gauges_ok(true);
             }
-            let pace = if state == State::Ramp { GAUGE_PACE } else { WATCH_PACE };
+            let pace = if state == State::Ramp { GAUGE_PACE } else { watch_pace };
             next_gauges = bench.clock.now() + pace;
             bench.phase(
                 match (state, &doubts) {
@@ -299,46 +330,6 @@ fn ramp_limit(bench: &Bench<'_>, setting: &DecodeSetting) -> Duration {
     // bounds each of them, so their sum bounds the ramp.
     let queue = if setting.prefix == Prefix::Cold { bench.concurrency() as u32 } else { 2 };
     bench.request.idle_timeout.saturating_mul(queue.max(2)) + QUEUE_PATIENCE
-}
-
-/// Waits until the engine says that nothing runs; true where it can't be asked.
-async fn drained(bench: &Bench<'_>) -> bool {
-    let begun = bench.clock.now();
-    loop {
-        match bench.remote.gauges().await {
-            Ok(Some(Gauges { running: Some(running), waiting, .. })) => {
-                if running == 0.0 && waiting.unwrap_or(0.0) == 0.0 {
-                    return true;
-                }
-            }
-            Ok(Some(_) | None) | Err(_) => return true,
-        }
-        if bench.clock.now().since(begun) > IDLE_PATIENCE {
-            return false;
-        }
-        bench.clock.sleep_until(bench.clock.now() + Duration::from_millis(50)).await;
-    }
-}
-
-/// Records how late a task is woken: what our own machine adds to every stamp.
-async fn heartbeat(clock: Clock, lag: Arc<Mutex<Vec<Duration>>>) {
-    let mut due = clock.now();
-    loop {
-        due = due + HEARTBEAT;
-        clock.sleep_until(due).await;
-        let late = clock.now().since(due);
-        unpoisoned(&lag).push(late);
-        if late > HEARTBEAT {
-            due = clock.now();
-        }
-    }
-}
-
-/// The 99th percentile of the lags, less the millisecond by which tokio's timers round up.
-fn percentile_99(lags: &mut [Duration]) -> Duration {
-    lags.sort_unstable();
-    let rank = (lags.len() * 99).div_ceil(100).max(1) - 1;
-    lags.get(rank).copied().unwrap_or_default().saturating_sub(Duration::from_millis(1))
 }
 
 /// What a decode cell's figures are made of.
@@ -389,47 +380,8 @@ fn checks(input: &DecodeInput<'_>, measurement: &Measurement, streams: u32) -> V
     {
         let duration = |ms: f64| Duration::from_secs_f64((ms / 1e3).max(0.0));
         let limit = validity::stall_limit(duration(median));
+        let longest = longest.max(observe::open_gap(input.traces, input.to) * 1e3);
         checks.push(validity::stall(duration(longest), limit));
     }
     checks
-}
-
-/// What the engine's gauges showed over the cell.
-struct Watch {
-    readable: bool,
-    preemptions: Option<f64>,
-    preempted: f64,
-    most_waiting: f64,
-    streams: u32,
-}
-
-impl Watch {
-    fn new(before: Option<&Gauges>, streams: u32) -> Watch {
-        Watch {
-            readable: before.is_some_and(|gauges| gauges.running.is_some()),
-            preemptions: before.and_then(|gauges| gauges.preemptions),
-            preempted: 0.0,
-            most_waiting: 0.0,
-            streams,
-        }
-    }
-
-    /// Takes a reading; true where all streams run and none waits. A queue counts against the
-    /// engine once the window is open.
-    fn see(&mut self, gauges: &Gauges, open: bool) -> bool {
-        let waiting = gauges.waiting.unwrap_or(0.0);
-        if open {
-            self.most_waiting = self.most_waiting.max(waiting);
-        }
-        if let (Some(before), Some(now)) = (self.preemptions, gauges.preemptions) {
-            self.preempted = self.preempted.max(now - before);
-        }
-        gauges.running.unwrap_or(0.0) >= f64::from(self.streams) && waiting == 0.0
-    }
-
-    fn checks(&self) -> [Check; 2] {
-        let waiting = self.readable.then_some(self.most_waiting as u64);
-        let preempted = self.preemptions.map(|_| self.preempted as u64);
-        [validity::queued(waiting, self.streams), validity::preemption(preempted)]
-    }
 }

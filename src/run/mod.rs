@@ -8,10 +8,12 @@ mod cell;
 mod conductor;
 mod decode;
 mod halt;
+mod heartbeat;
 mod prefill;
 mod prompts;
 mod signal;
 mod stream;
+mod watch;
 
 pub use conductor::{Conduct, Unfit, conduct};
 pub use halt::{Cause, Halt, Halter, pair};

@@ -2,12 +2,13 @@
 
 use crate::load::{Cancel, Outcome, Trace};
 use crate::measure::observe::{self, PrefillSample};
+use crate::measure::validity;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::Prefix;
 
 use super::cell::{Bench, Tally};
-use super::prompts::Purpose;
+use super::heartbeat::Lags;
 
 /// Measures the cell with `samples` requests, and as many again where the verdict asks for it.
 pub(super) async fn measure(bench: &mut Bench<'_>, samples: u32) -> CellState {
@@ -19,7 +20,10 @@ pub(super) async fn measure(bench: &mut Bench<'_>, samples: u32) -> CellState {
 
 async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, CellState> {
     let length = bench.fit_length(1)?;
+    let source = bench.source(Prefix::Cold, length).await?;
+    let form = bench.form();
     let mut client = bench.client().await?;
+    let lags = Lags::default();
     let mut tally = Tally::default();
     let mut taken = Vec::new();
     let mut planned = samples;
@@ -27,11 +31,10 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     loop {
         for ordinal in taken.len() as u32..planned {
             bench.phase("prefill", format!("sample {} of {planned}", ordinal + 1));
-            let purpose = Purpose::Cold { ordinal: u64::from(ordinal), stream: 0 };
-            let prompt = bench.prompt(purpose, length).await?;
-            let request = bench.prepared(&prompt, 1)?;
-            drop(prompt);
+            let request = form.prepared(&source.prompt(0, ordinal.into()), 1)?;
+            let heartbeat = lags.beat(bench.clock);
             let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
+            drop(heartbeat);
             tally.count(&trace);
             tally.prompt(&trace, length, Some(Prefix::Cold));
             taken.push(sample(&trace, length));
@@ -43,6 +46,11 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             && samples > 1
             && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
         if !more {
+            let lag = lags.p99();
+            let matters =
+                judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
+            let allowed = bench.policy.max_client_lag;
+            measurement.checks.push(validity::client_lag(lag, allowed, matters));
             return Ok(measurement);
         }
         extended = true;

@@ -3,6 +3,7 @@
 //!
 //! What a prompt says is decided in `load::prompt`; here is only the asking.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,25 +19,6 @@ use crate::record::run_record::CellState;
 use crate::suite::model::Prefix;
 
 use super::cell::{broken, broken_words};
-
-/// What a prompt is for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Purpose {
-    /// A stream of a decode cell: the same in all cells of this context and launch.
-    Stream {
-        /// The stream's ordinal.
-        stream: u32,
-        /// How it shares its beginning with others.
-        prefix: Prefix,
-    },
-    /// One use only.
-    Cold {
-        /// The request's ordinal within the cell.
-        ordinal: u64,
-        /// The stream's ordinal.
-        stream: u32,
-    },
-}
 
 /// Where a prompt goes.
 pub(super) struct Target<'a> {
@@ -55,8 +37,34 @@ pub(super) struct Target<'a> {
 pub(super) struct Prompts {
     seed: u64,
     launch: u64,
-    vocabulary: Option<Vocabulary>,
+    vocabulary: Option<Arc<Vocabulary>>,
     tokens_per_word: Option<f64>,
+    fitted: HashMap<Wanted, Arc<Fit>>,
+}
+
+/// A text that was searched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Wanted {
+    api: Api,
+    length: u64,
+    /// Of it, tokens of a common beginning.
+    common: u64,
+}
+
+/// The prompts of one cell, made without asking anybody.
+pub(super) struct Source {
+    seed: u64,
+    launch: u64,
+    context: u64,
+    cell: u64,
+    length: u64,
+    prefix: Prefix,
+    material: Material,
+}
+
+enum Material {
+    Ids(Arc<Vocabulary>),
+    Text { own: Arc<Fit>, common: Option<Arc<Fit>> },
 }
 
 /// A number that tells a cell from all others, whatever the selection.
@@ -78,88 +86,85 @@ impl Prompts {
             Dialect::OpenAi => false,
         };
         let tokens = if takes_ids { remote.tokenize(SAMPLE).await.ok().flatten() } else { None };
-        let vocabulary = tokens.and_then(|tokens| Vocabulary::learn(&tokens).ok());
-        Prompts { seed, launch, vocabulary, tokens_per_word: None }
+        let vocabulary = tokens.and_then(|tokens| Vocabulary::learn(&tokens).ok()).map(Arc::new);
+        Prompts { seed, launch, vocabulary, tokens_per_word: None, fitted: HashMap::new() }
     }
 
-    /// The prompt of `length` tokens for `purpose`.
-    pub(super) async fn make(
+    /// The prompts of `length` tokens of a cell.
+    pub(super) async fn source(
         &mut self,
         target: &Target<'_>,
-        purpose: Purpose,
+        prefix: Prefix,
         length: u64,
-    ) -> Result<Prompt, CellState> {
-        let (own, group) = self.keys(target, purpose);
-        match &self.vocabulary {
+    ) -> Result<Source, CellState> {
+        let material = match &self.vocabulary {
             Some(vocabulary) if target.api == Api::Completions => {
-                let ids = match group {
-                    None => vocabulary.ids(self.seed, &own, length),
-                    Some((key, common)) => {
-                        vocabulary.grouped(self.seed, &key, common, &own, length)
-                    }
-                };
-                Ok(Prompt::Ids(ids.into()))
+                Material::Ids(Arc::clone(vocabulary))
             }
             Some(_) | None => {
-                let beginning: Arc<str> = match group {
-                    None => "".into(),
-                    Some((key, common)) => {
-                        self.fit(target, key, common.min(length), "".into()).await?
-                    }
+                let common = match prefix {
+                    Prefix::Unique | Prefix::Shared | Prefix::Cold => 0,
+                    Prefix::Groups { length: common, .. } => common.min(length),
                 };
-                Ok(Prompt::Text(self.fit(target, own, length, beginning).await?))
+                let beginning = match common {
+                    0 => None,
+                    common => Some(self.fitted(target, common, None).await?),
+                };
+                let own = self.fitted(target, length, beginning.as_ref().zip(Some(common))).await?;
+                Material::Text { own, common: beginning }
             }
-        }
-    }
-
-    fn keys(&self, target: &Target<'_>, purpose: Purpose) -> (PromptKey, Option<(PromptKey, u64)>) {
-        let key = |kind, stream: u64, salt| PromptKey {
-            kind,
-            stream,
-            context: target.context,
-            launch: self.launch,
-            salt,
         };
-        match purpose {
-            Purpose::Cold { ordinal, stream } => {
-                (key(PromptKind::Cold, stream.into(), target.cell.wrapping_add(ordinal)), None)
-            }
-            Purpose::Stream { stream, prefix } => match prefix {
-                Prefix::Unique => (key(PromptKind::Warm, stream.into(), 0), None),
-                Prefix::Shared => (key(PromptKind::Warm, 0, 0), None),
-                Prefix::Cold => {
-                    (key(PromptKind::Cold, stream.into(), target.cell.wrapping_add(1 << 32)), None)
-                }
-                Prefix::Groups { groups, length } => {
-                    let group = u64::from(stream % groups.max(1));
-                    let common = key(PromptKind::Group, group, 0);
-                    (key(PromptKind::Warm, stream.into(), 0), Some((common, length)))
-                }
-            },
-        }
+        let Prompts { seed, launch, .. } = *self;
+        let Target { context, cell, .. } = *target;
+        Ok(Source { seed, launch, context, cell, length, prefix, material })
     }
 
-    /// A text of so many tokens as the server counts them.
+    /// A text of so many tokens as the server counts them, searched for once.
+    async fn fitted(
+        &mut self,
+        target: &Target<'_>,
+        length: u64,
+        beginning: Option<(&Arc<Fit>, u64)>,
+    ) -> Result<Arc<Fit>, CellState> {
+        let common = beginning.map_or(0, |(_, tokens)| tokens);
+        let wanted = Wanted { api: target.api, length, common };
+        if let Some(known) = self.fitted.get(&wanted) {
+            return Ok(Arc::clone(known));
+        }
+        let key = PromptKey {
+            kind: PromptKind::Rehearsal,
+            stream: common,
+            context: length,
+            launch: self.launch,
+            salt: 0,
+        };
+        let beginning = beginning.map_or_else(String::new, |(fit, _)| fit.text());
+        let fit = Arc::new(self.fit(target, key, length, beginning.into()).await?);
+        self.fitted.insert(wanted, Arc::clone(&fit));
+        Ok(fit)
+    }
+
     async fn fit(
         &mut self,
         target: &Target<'_>,
         key: PromptKey,
         length: u64,
         beginning: Arc<str>,
-    ) -> Result<Arc<str>, CellState> {
-        let tolerance = target.tolerance.map_or(1, |share| (length as f64 * share).max(1.0) as u64);
+    ) -> Result<Fit, CellState> {
+        // Half of what is allowed: the same words in another order may differ by a token.
+        let share = target.tolerance.map_or(0.0, |share| share / 2.0);
+        let tolerance = (length as f64 * share).max(1.0) as u64;
         let mut fit = Fit::new(self.seed, key, length, tolerance).with_beginning(beginning);
         if let Some(known) = self.tokens_per_word {
             fit = fit.with_tokens_per_word(known);
         }
+        if target.tolerance.is_none() {
+            return Ok(fit);
+        }
         let mut client = Client::new(target.endpoint, target.clock)
             .map_err(|error| broken_words("client", &error.to_string()))?;
         loop {
-            let text: Arc<str> = fit.text().into();
-            if target.tolerance.is_none() {
-                return Ok(text);
-            }
-            let prompt = Prompt::Text(Arc::clone(&text));
+            let prompt = Prompt::Text(fit.text().into());
             let ask = Ask {
                 api: target.api,
                 dialect: target.endpoint.dialect,
@@ -188,8 +193,50 @@ impl Prompts {
                 // A text that is not near enough is found out by the check of its length.
                 Step::Fits | Step::GaveUp { .. } => {
                     self.tokens_per_word = Some(fit.tokens_per_word());
-                    return Ok(fit.text().into());
+                    return Ok(fit);
                 }
+            }
+        }
+    }
+}
+
+impl Source {
+    /// The prompt of a stream's `ordinal`-th request: where `prefix` warms prompts the stream's own
+    /// in all cells of this context and launch, where it does not another each time.
+    pub(super) fn prompt(&self, stream: u32, ordinal: u64) -> Prompt {
+        let key = |kind, stream: u64, salt| PromptKey {
+            kind,
+            stream,
+            context: self.context,
+            launch: self.launch,
+            salt,
+        };
+        let own = match self.prefix {
+            Prefix::Unique | Prefix::Groups { .. } => key(PromptKind::Warm, stream.into(), 0),
+            Prefix::Shared => key(PromptKind::Warm, 0, 0),
+            Prefix::Cold => key(PromptKind::Cold, stream.into(), self.cell.wrapping_add(ordinal)),
+        };
+        let group = match self.prefix {
+            Prefix::Unique | Prefix::Shared | Prefix::Cold => None,
+            Prefix::Groups { groups, length } => {
+                Some((key(PromptKind::Group, u64::from(stream % groups.max(1)), 0), length))
+            }
+        };
+        match &self.material {
+            Material::Ids(vocabulary) => Prompt::Ids(
+                match group {
+                    None => vocabulary.ids(self.seed, &own, self.length),
+                    Some((group, common)) => {
+                        vocabulary.grouped(self.seed, &group, common, &own, self.length)
+                    }
+                }
+                .into(),
+            ),
+            Material::Text { own: words, common } => {
+                let beginning = common.as_ref().zip(group);
+                let beginning =
+                    beginning.map_or_else(String::new, |(fit, (key, _))| fit.arranged("", &key));
+                Prompt::Text(words.arranged(&beginning, &own).into())
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::suite::model::DecodeSetting;
 /// Rest of a stream after a failed request, so that a dead engine is not hammered.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 
-pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -35,19 +35,25 @@ pub(super) struct Seen {
     pub(super) window: Window,
     /// Requests that have ended.
     ended: Vec<Trace>,
-    /// The request in flight of each stream: when it was begun, and its events.
-    flying: Vec<(Stamp, Vec<TokenEvent>)>,
+    /// The request in flight of each stream, where there is one.
+    flying: Vec<Option<Flying>>,
     failures: u64,
     /// Failures in a row over all streams; any token resets it.
     fruitless: u64,
     tokens: u64,
 }
 
+/// A request in flight: when it was begun, and its events.
+struct Flying {
+    sent: Stamp,
+    events: Vec<TokenEvent>,
+}
+
 impl Shared {
     pub(super) fn new(streams: u32, setting: &DecodeSetting, gauges_ok: bool) -> Shared {
         let mut window = Window::new(streams, setting.duration, setting.min_tokens);
         window.set_gauges_ok(gauges_ok);
-        let flying = (0..streams).map(|_| (Stamp::default(), Vec::new())).collect();
+        let flying = (0..streams).map(|_| None).collect();
         let seen = Seen { window, ended: Vec::new(), flying, failures: 0, fruitless: 0, tokens: 0 };
         Shared {
             seen: Mutex::new(seen),
@@ -62,12 +68,14 @@ impl Shared {
     }
 
     fn begin(&self, stream: u32, at: Stamp) {
-        self.seen().flying[stream as usize] = (at, Vec::new());
+        self.seen().flying[stream as usize] = Some(Flying { sent: at, events: Vec::new() });
     }
 
     fn token(&self, stream: u32, event: TokenEvent) {
         let mut seen = self.seen();
-        seen.flying[stream as usize].1.push(event);
+        if let Some(flying) = &mut seen.flying[stream as usize] {
+            flying.events.push(event);
+        }
         seen.fruitless = 0;
         seen.tokens += u64::from(event.tokens.unwrap_or(1));
         let before = seen.window.state();
@@ -78,7 +86,7 @@ impl Shared {
 
     fn end(&self, trace: Trace) {
         let mut seen = self.seen();
-        seen.flying[trace.stream as usize].1 = Vec::new();
+        seen.flying[trace.stream as usize] = None;
         match &trace.outcome {
             Outcome::Failed(_) => {
                 seen.failures += 1;
@@ -115,34 +123,82 @@ impl Shared {
         note
     }
 
-    /// All requests so far, those in flight as cut. `last` moves them out instead of copying them.
-    pub(super) fn traces(&self, last: bool) -> Vec<Trace> {
+    /// Shows all requests so far, those in flight as cut `at` now. They are lent, not copied: a
+    /// long window has millions of events.
+    ///
+    /// A server that counts at the end has not counted those in flight. So that it can be decided
+    /// whether to go on measuring, they get as many tokens an event as the finished ones had.
+    pub(super) fn look<T>(&self, at: Stamp, see: impl FnOnce(&[Trace]) -> T) -> T {
         let mut seen = self.seen();
-        let mut traces = if last { std::mem::take(&mut seen.ended) } else { seen.ended.clone() };
-        for (stream, (sent, events)) in seen.flying.iter_mut().enumerate() {
-            if events.is_empty() {
-                continue;
-            }
-            let events = if last { std::mem::take(events) } else { events.clone() };
+        let mut traces = std::mem::take(&mut seen.ended);
+        let ended = traces.len();
+        let pace = tokens_per_event(&traces);
+        let mut guessed = Vec::new();
+        for (stream, flying) in seen.flying.iter_mut().enumerate() {
+            let Some(Flying { sent, events }) = flying else { continue };
+            let mut events = std::mem::take(events);
+            guessed.push(fill(&mut events, pace));
             traces.push(Trace {
                 stream: stream as u32,
                 sent: *sent,
-                ended: events.last().map_or(*sent, |event| event.at),
+                ended: at,
                 events,
                 outcome: Outcome::Cancelled,
                 usage: None,
                 warnings: Vec::new(),
             });
         }
-        traces
+        let found = see(&traces);
+        for (mut trace, guessed) in traces.drain(ended..).zip(guessed) {
+            trace.events[guessed..].iter_mut().for_each(|event| event.tokens = None);
+            if let Some(flying) = &mut seen.flying[trace.stream as usize] {
+                flying.events = trace.events;
+            }
+        }
+        seen.ended = traces;
+        found
     }
+
+    /// Whether the server has counted everything so far, so that cutting the streams loses nothing.
+    pub(super) fn all_counted(&self) -> bool {
+        let seen = self.seen();
+        let mut flying = seen.flying.iter().flatten();
+        flying.all(|request| request.events.last().is_none_or(|event| event.tokens.is_some()))
+    }
+
+    /// All requests, once every stream has come to its end.
+    pub(super) fn into_traces(&self) -> Vec<Trace> {
+        std::mem::take(&mut self.seen().ended)
+    }
+}
+
+/// Tokens an event carried in the requests whose tokens are all known; 1 where there is none.
+fn tokens_per_event(traces: &[Trace]) -> f64 {
+    let known = traces.iter().filter_map(|trace| {
+        let tokens: Option<u64> = trace.events.iter().map(|e| e.tokens.map(u64::from)).sum();
+        tokens.map(|tokens| (tokens, trace.events.len() as u64))
+    });
+    let (tokens, events) = known.fold((0, 0), |(a, b), (tokens, events)| (a + tokens, b + events));
+    if events == 0 { 1.0 } else { tokens as f64 / events as f64 }
+}
+
+/// Gives each event from the first unknown one on its share of so many tokens an event; returns
+/// where they begin.
+fn fill(events: &mut [TokenEvent], pace: f64) -> usize {
+    let from = events.iter().position(|event| event.tokens.is_none()).unwrap_or(events.len());
+    let upto = |i: usize| (i as f64 * pace).round() as u32;
+    for (i, event) in events[from..].iter_mut().enumerate() {
+        event.tokens = Some(upto(i + 1) - upto(i));
+    }
+    from
 }
 
 /// One stream: request after request until it is told to stop.
 pub(super) struct Looping {
     pub(super) stream: u32,
     pub(super) client: Client,
-    pub(super) request: Prepared,
+    /// Makes the next request; `None` ends the stream.
+    pub(super) next: Box<dyn FnMut() -> Option<Prepared>>,
     pub(super) shared: Arc<Shared>,
     pub(super) cancel: Cancel,
     pub(super) clock: Clock,
@@ -151,12 +207,12 @@ pub(super) struct Looping {
 impl Looping {
     pub(super) async fn run(mut self) {
         while !self.shared.closing.load(Ordering::Relaxed) && !self.cancel.is_cancelled() {
+            let Some(request) = (self.next)() else { return };
             self.shared.begin(self.stream, self.clock.now());
             let shared = Arc::clone(&self.shared);
             let stream = self.stream;
             let mut on_token = move |event| shared.token(stream, event);
-            let trace =
-                self.client.stream(&self.request, stream, &mut on_token, &mut self.cancel).await;
+            let trace = self.client.stream(&request, stream, &mut on_token, &mut self.cancel).await;
             let failed = matches!(trace.outcome, Outcome::Failed(_));
             self.shared.end(trace);
             if failed {

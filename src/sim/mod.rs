@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
@@ -98,6 +99,7 @@ pub fn main(args: Args) -> ExitCode {
             return ExitCode::from(20);
         }
     };
+    allow_connections();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let code = match runtime {
@@ -115,6 +117,13 @@ pub fn main(args: Args) -> ExitCode {
         truth.flush();
     }
     ExitCode::from(code)
+}
+
+/// Raises the soft limit of open files to the hard one: each stream is a connection, and a shell
+/// allows 1024 files. Where that is refused, connections beyond the limit wait, and the log says so.
+fn allow_connections() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Serves over TCP; the exit code is what ends it.

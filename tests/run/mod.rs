@@ -6,6 +6,7 @@ mod heard;
 mod interrupted;
 mod judged;
 mod junit;
+mod measured;
 mod page;
 mod simulated;
 mod written;

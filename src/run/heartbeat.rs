@@ -1,0 +1,129 @@
+//! The heartbeat: a task that is to wake at a steady pace, whose lateness tells how late our own
+//! machine may have read what it stamped.
+//!
+//! Time in which nobody could wake is counted beat by beat, however few times the task then woke:
+//! a thread that was away for a second missed two hundred beats, not one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::clock::{Clock, Stamp};
+
+const PACE: Duration = Duration::from_millis(5);
+
+/// tokio's timers round up to the next millisecond.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// The lags of a stretch of measuring.
+#[derive(Default)]
+pub(super) struct Lags(Rc<RefCell<Vec<Duration>>>);
+
+/// A heart that beats until it is dropped.
+pub(super) struct Heartbeat {
+    clock: Clock,
+    beats: Rc<RefCell<Beats>>,
+    task: JoinHandle<()>,
+}
+
+struct Beats {
+    due: Stamp,
+    lags: Rc<RefCell<Vec<Duration>>>,
+}
+
+impl Beats {
+    /// Every beat that was due by `now`, each as late as it is.
+    fn catch_up(&mut self, now: Stamp) {
+        let mut lags = self.lags.borrow_mut();
+        while self.due <= now {
+            lags.push(now.since(self.due).saturating_sub(ROUNDING));
+            self.due = self.due + PACE;
+        }
+    }
+}
+
+impl Lags {
+    /// Beats while what it is for goes on. Call it inside a `LocalSet`.
+    pub(super) fn beat(&self, clock: Clock) -> Heartbeat {
+        let due = clock.now() + PACE;
+        let beats = Rc::new(RefCell::new(Beats { due, lags: Rc::clone(&self.0) }));
+        let own = Rc::clone(&beats);
+        let task = tokio::task::spawn_local(async move {
+            loop {
+                let due = own.borrow().due;
+                clock.sleep_until(due).await;
+                own.borrow_mut().catch_up(clock.now());
+            }
+        });
+        Heartbeat { clock, beats, task }
+    }
+
+    /// The 99th percentile; zero where nothing beat.
+    pub(super) fn p99(&self) -> Duration {
+        let mut lags = self.0.borrow_mut();
+        lags.sort_unstable();
+        let rank = (lags.len() * 99).div_ceil(100).max(1) - 1;
+        lags.get(rank).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.task.abort();
+        // A thread that was away until now has had no time for the task.
+        self.beats.borrow_mut().catch_up(self.clock.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lags(until: &[u64]) -> Vec<u64> {
+        let lags = Lags::default();
+        let mut beats = Beats { due: Stamp(0) + PACE, lags: Rc::clone(&lags.0) };
+        until.iter().for_each(|ms| beats.catch_up(Stamp(ms * 1_000_000)));
+        lags.0.borrow().iter().map(|lag| lag.as_millis() as u64).collect()
+    }
+
+    #[test]
+    fn a_beat_in_time_is_not_late() {
+        assert_eq!(lags(&[4, 5, 10, 16]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn every_beat_that_was_missed_counts() {
+        assert_eq!(lags(&[5, 31, 35]), [0, 20, 15, 10, 5, 0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn virtual_time_has_no_lag() {
+        let work = async {
+            let lags = Lags::default();
+            let clock = Clock::start();
+            let beat = lags.beat(clock);
+            clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
+            drop(beat);
+            assert_eq!((lags.0.borrow().len(), lags.p99()), (200, Duration::ZERO));
+        };
+        tokio::task::LocalSet::new().run_until(work).await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_away_a_few_times_only_is_late_all_the_same() {
+        let work = async {
+            let lags = Lags::default();
+            let clock = Clock::start();
+            let beat = lags.beat(clock);
+            for _ in 0..20 {
+                clock.sleep_until(clock.now() + Duration::from_millis(20)).await;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            drop(beat);
+            assert!(lags.p99() > Duration::from_millis(80), "{:?}", lags.p99());
+        };
+        tokio::task::LocalSet::new().run_until(work).await;
+    }
+}
