@@ -378,7 +378,7 @@ fn a_launch_is_specified_with_the_values_of_the_run() {
     )
     .model("m x")
     .secret("api_key")
-    .env("RUN", "{{ run.id }} {{ run.dir }} {{ tokgate.path }}")
+    .env("RUN", "{{ run.id }} {{ launch.id }} {{ run.dir }} {{ tokgate.path }}")
     .file("e.yaml", "port: {{ port }}\nurl: http://{{ host }}:{{ port }}\n")
     .setup("fetch {{ model.name }} {{ suite.dir }}")
     .stop("docker rm -f tokgate-{{ run.id }}")
@@ -393,7 +393,7 @@ fn a_launch_is_specified_with_the_values_of_the_run() {
     let argv = spec.command.unwrap().argv;
     assert_eq!(argv[1..6], ["m x", "--port", "4711", "--key", "sk-12345678"]);
     assert_eq!(argv[7], "/out/engine-engine/e.yaml");
-    assert_eq!(spec.env, [("RUN".to_owned(), "r1 /out/run /bin/tokgate".to_owned())]);
+    assert_eq!(spec.env, [("RUN".to_owned(), "r1 r1-0-0 /out/run /bin/tokgate".to_owned())]);
     assert_eq!(spec.files[0].1, "port: 4711\nurl: http://127.0.0.1:4711\n");
     assert_eq!(spec.log, PathBuf::from("/out/engine-engine.log"));
     assert_eq!((spec.url.as_str(), spec.port), ("http://127.0.0.1:4711", 4711));
@@ -411,7 +411,10 @@ fn a_launch_is_specified_with_the_values_of_the_run() {
     );
     assert_eq!(plan.setup(&runtime()).unwrap()[0].argv, ["fetch", "m x", "suites"]);
     let again = Runtime { launch_ordinal: 1, ..runtime() };
-    assert_eq!(plan.launch_spec(0, &again).unwrap().log, PathBuf::from("/out/engine-engine-2.log"));
+    let second = plan.launch_spec(0, &again).unwrap();
+    assert_eq!(second.log, PathBuf::from("/out/engine-engine-2.log"));
+    assert!(second.env[0].1.starts_with("r1 r1-0-1 "));
+    assert_eq!(plan.launches.len(), 1, "an id of a launch parts no cells");
     assert_eq!(plan.preview(0).unwrap().command.unwrap().argv[5], "<redacted:api_key>");
     let unset = Runtime { secrets: Vec::new(), ..runtime() };
     let error = plan.launch_spec(0, &unset).unwrap_err();

@@ -55,6 +55,8 @@ fn a_cell_without_expectations_is_measured_or_an_error_by_policy() {
 fn selecting_nothing_is_its_own_exit_code() {
     let project = suite("");
     project.run(&["-E", "concurrency=4", "--skip", "concurrency=4"]).exits(12);
+    project.tokgate(&["check", "suite.toml", "-E", "concurrency=2..3"]).exits(12);
+    project.tokgate(&["list", "suite.toml", "-E", "concurrency=2..3"]).exits(12);
     let ran = project.run(&["-E", "concurency=4"]).exits(20);
     assert!(ran.stderr.contains("concurrency"), "{}", ran.stderr);
     let ran = project.run(&["-E", "concurrency=4"]).exits(0);
