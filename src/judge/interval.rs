@@ -342,6 +342,7 @@ mod tests {
         assert_eq!(level(0.05, 3, false), 0.0283);
         assert_eq!(level(0.05, 5, false), 0.0291);
         assert_eq!(level(0.05, 2, false), 0.025);
+        assert_eq!(level(0.01, 3, false), 0.0053);
         assert_eq!(level(0.05, 1000, true), 0.025);
         assert_eq!(level(0.02, 10, false), 0.01);
     }
@@ -412,6 +413,23 @@ mod tests {
         assert_eq!(alone.value, shared.value);
         assert!(shared.lower.unwrap() < alone.lower.unwrap() - 40.0);
         assert!(shared.upper.unwrap() > alone.upper.unwrap() + 40.0);
+        // Of a hundred, 41 above prove the median below and 59 prove it above. Where a witness is
+        // 10.01 samples, ranks are rounded outwards: 590.59 up, 410.41 down.
+        let observed = Observations::Samples((1..=1001).map(f64::from).collect());
+        let shared = estimate_shared(&observed, Some(Stat::P50), 0.05, 10.0).unwrap();
+        assert_eq!((shared.lower, shared.upper), (Some(411.0), Some(591.0)));
+    }
+
+    #[test]
+    fn a_tail_of_waves_has_an_interval_from_thirty_on() {
+        let bounds = |n: u32| {
+            let waves = (1..=n).map(|i| vec![f64::from(i)]).collect();
+            let found = estimate(&Observations::Waves(waves), Some(Stat::P90), 0.05).unwrap();
+            (found.lower, found.upper)
+        };
+        assert_eq!(bounds(29), (None, None));
+        let (lower, upper) = bounds(30);
+        assert!(lower.is_some() && upper == Some(30.0), "{lower:?} {upper:?}");
     }
 
     #[test]

@@ -96,6 +96,9 @@ mod tests {
     fn exactly_at_the_limit_is_within_it() {
         assert_eq!(judge(&estimate(95.0, 0.0), &FLOOR), BoundVerdict::Clear);
         assert_eq!(judge(&estimate(105.0, 0.0), &CEILING), BoundVerdict::Clear);
+        // An interval that still touches the target is not wholly on its bad side.
+        assert_eq!(judge(&estimate(94.0, 6.0), &FLOOR), BoundVerdict::Inconclusive);
+        assert_eq!(judge(&estimate(106.0, 6.0), &CEILING), BoundVerdict::Inconclusive);
     }
 
     #[test]

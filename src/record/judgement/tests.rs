@@ -396,6 +396,13 @@ fn a_quarantine_expects_the_failure_up_to_its_loss() {
             .unwrap()
             .ends_with("; the quarantine covers losses up to 10 % only (suite.toml:90)")
     );
+    let just = quarantined(Some(0.1), vec![floor("output-throughput", 100.0, 58)]);
+    assert_eq!(judge(&just, &window(90.0, 0.1), &policy()).verdict, Verdict::Xfail);
+    // Over capacity nothing was lost by so and so much.
+    let over =
+        |max_loss| of_state(&quarantined(max_loss, bounds()), &unfit(UnfitClass::OverCapacity));
+    assert_eq!(over(None).verdict, Verdict::Xfail);
+    assert_eq!(over(Some(0.9)).verdict, Verdict::Fail);
     let good = judge(&quarantined(None, bounds()), &window(7310.0, 20.0), &policy());
     assert_eq!(good.verdict, Verdict::Xpass);
     let doubtful = judge(&quarantined(None, bounds()), &window(6871.0, 900.0), &policy());
@@ -441,7 +448,7 @@ fn gaps_of_streams_in_one_batch_are_not_so_many_witnesses() {
     let mut measurement = window(7310.0, 20.0);
     let gaps: Vec<f64> = (0..2000).map(|i| 10.0 + f64::from(i % 100) / 100.0).collect();
     measurement.observations.insert(Base::ChunkGap, Observations::Samples(gaps.clone()));
-    measurement.observations.insert(Base::Itl, Observations::Samples(gaps));
+    measurement.observations.insert(Base::Itl, Observations::Samples(gaps.repeat(2)));
     measurement.observations.insert(Base::ActiveRequests, Observations::Exact(19.9));
     let bounds = vec![ceiling("itl.p50", 50.0, 58), ceiling("chunk-gap.p50", 50.0, 59)];
     let judgement = judged(bounds, &measurement);
@@ -499,6 +506,16 @@ fn times_per_token_are_judged_by_the_spread_of_the_batches() {
         Base::PerRequestThroughput,
         Observations::Batches { rate: 100.0, means, floor: 0.1 },
     );
+    let estimate = |metric: &str| {
+        judged(vec![ceiling(metric, 10.0, 60)], &measurement).bounds[0].estimate.unwrap()
+    };
+    // Over two looks: batches at .0298, percentiles at half of alpha.
+    let half = |level: f64| {
+        crate::measure::distribution::t_critical(level, 9.0) * 5.27046276694730 / 10f64.sqrt()
+    };
+    let upper = |level: f64| 1000.0 / (100.0 - half(level));
+    assert!((estimate("tpot.mean").upper.unwrap() - upper(0.0298)).abs() < 1e-9);
+    assert!((estimate("tpot.p50").upper.unwrap() - upper(0.025)).abs() < 1e-9);
     let verdict = |max| judged(vec![ceiling("tpot.p50", max, 60)], &measurement).verdict;
     assert_eq!(verdict(9.9), Verdict::Inconclusive);
     assert_eq!(verdict(9.0), Verdict::Fail);
