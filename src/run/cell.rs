@@ -289,11 +289,15 @@ impl Tally {
             if self.asked.abs_diff(least) > self.asked.abs_diff(most) { least } else { most }
         });
         if self.asked > 0 {
-            checks.push(validity::prompt_length(
-                self.asked,
-                counted,
-                bench.request.prompt_tolerance,
-            ));
+            let tolerance = bench.request.prompt_tolerance;
+            let mut check = validity::prompt_length(self.asked, counted, tolerance);
+            let context = bench.plan.context_tokens(bench.cell);
+            if self.asked < context {
+                check.message.push_str(&format!(
+                    "; shortened from {context} to fit the engine's longest sequence"
+                ));
+            }
+            checks.push(check);
         }
         if let Some(prefix) = self.prefix {
             let (expected, cached) = match prefix {

@@ -221,3 +221,60 @@ impl Looping {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::model::{Capacity, Prefix};
+
+    fn setting() -> DecodeSetting {
+        DecodeSetting {
+            duration: Duration::from_secs(1),
+            min_tokens: 1,
+            max_output: 64,
+            prefix: Prefix::Unique,
+            capacity: Capacity::Off,
+            ttft_samples: 1,
+            context: 1024,
+            concurrency: 2,
+        }
+    }
+
+    fn uncounted(shared: &Shared, stream: u32, events: u64) {
+        shared.begin(stream, Stamp(0));
+        (1..=events)
+            .for_each(|at| shared.token(stream, TokenEvent { at: Stamp(at), tokens: None }));
+    }
+
+    #[test]
+    fn a_look_counts_what_is_in_flight_as_the_finished_ones_and_forgets_it() {
+        let shared = Shared::new(3, &setting(), true);
+        shared.end(Trace {
+            stream: 0,
+            sent: Stamp(0),
+            events: [5, 6].map(|at| TokenEvent { at: Stamp(at), tokens: Some(3) }).into(),
+            ended: Stamp(6),
+            outcome: Outcome::Complete,
+            usage: None,
+            warnings: Vec::new(),
+        });
+        uncounted(&shared, 1, 4);
+        shared.begin(2, Stamp(7));
+        assert!(!shared.all_counted());
+        for _ in 0..2 {
+            shared.look(Stamp(9), |traces| {
+                let tokens =
+                    |i: usize| traces[i].events.iter().map(|e| e.tokens).collect::<Vec<_>>();
+                assert_eq!(tokens(1), [Some(3); 4]);
+                // One that waits for its first token is in flight as well.
+                assert_eq!(
+                    (traces.len(), traces[2].sent, traces[2].ended),
+                    (3, Stamp(7), Stamp(9))
+                );
+            });
+        }
+        let seen = shared.seen();
+        assert!(seen.flying[1].as_ref().unwrap().events.iter().all(|event| event.tokens.is_none()));
+        assert_eq!((seen.flying[1].as_ref().unwrap().events.len(), seen.ended.len()), (4, 1));
+    }
+}

@@ -172,6 +172,52 @@ fn groups_share_their_beginning() {
     }
 }
 
+#[test]
+fn a_prompt_that_is_a_little_too_long_is_shortened_and_the_record_says_so() {
+    let test = "matrix.context = [\"31K\", \"32K\", \"33K\"]\nmax-output = 64";
+    let ran = run(&decode(ENGINE, "", test, "")).exits(0);
+    assert_eq!(ran.having("skip"), ["decode context=33K"]);
+    let said = |cell: usize| {
+        let checks = measured(&ran, cell)["checks"].clone();
+        checks.as_array().unwrap()[0]["message"].as_str().unwrap().to_owned()
+    };
+    assert!(said(0).starts_with("prompt of 31744 tokens, 31744 by the server"), "{}", said(0));
+    assert!(!said(0).contains("shortened"), "{}", said(0));
+    assert!(said(1).starts_with("prompt of 32704 tokens, 32704 by the server"), "{}", said(1));
+    assert!(said(1).contains("shortened from 32768"), "{}", said(1));
+}
+
+#[test]
+fn both_clocks_come_to_the_same_verdicts() {
+    let more = r#"[[expect]]
+metric = "output-throughput"
+min.rows = "concurrency"
+min.grid = [[1, 60], [4, 4_000], [16, "over"]]
+[[expect]]
+where = { concurrency = 2 }
+metric = "ttft.p50"
+max = "1ms"
+[[quarantine]]
+where = { concurrency = 2 }
+reason = "known"
+expires = 2099-12-31
+[policy]
+max-client-lag = "10s"
+"#;
+    let engine = ENGINE.replace("512K", "32K");
+    let test = "max-output = 2048\nmatrix.concurrency = [1, 2, 4, 16]";
+    let project = decode(&format!("{engine}[noise]\nwithin = \"2%\""), "", test, more);
+    let expected = [
+        "decode concurrency=1 pass",
+        "decode concurrency=2 xfail",
+        "decode concurrency=4 fail",
+        "decode concurrency=16 skip",
+    ];
+    assert_eq!(run(&project).exits(10).verdicts(), expected);
+    let real = ["--seed", "7", "--set", "engine.clock=real"];
+    assert_eq!(project.run(&real).exits(10).verdicts(), expected);
+}
+
 /// A fault of the engine and the check that must tell it; the cell is a failure, never an error.
 fn degrades(engine: &str, test: &str, check: &str) {
     let ran = run(&decode(engine, "", test, "")).exits(10);

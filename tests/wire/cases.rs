@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokgate::load::event::{self, Event};
+use tokgate::load::event::{self, Event, Finish};
 use tokgate::load::sse::Sse;
 use tokgate::load::{FailureClass, Outcome, Trace, Warning};
 
@@ -75,6 +75,8 @@ struct Seen {
     last_token_event: Option<u64>,
     text: String,
     reasoning: String,
+    /// The first finish reason: completion, or the limit.
+    finish: Option<Finish>,
     done: bool,
 }
 
@@ -100,6 +102,7 @@ fn see<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Seen {
                         seen.first_token_event.get_or_insert(seen.completion_events);
                         seen.last_token_event = Some(seen.completion_events);
                     }
+                    seen.finish = seen.finish.or(chunk.finish);
                     let payload: Value = serde_json::from_slice(message.data).unwrap();
                     let choice = &payload["choices"][0];
                     let delta = &choice["delta"];
@@ -128,6 +131,11 @@ fn the_reader_sees_the_same_however_the_bytes_are_cut() {
             last_token_event: number("last_token_event"),
             text: case.expect["text"].as_str().unwrap().to_owned(),
             reasoning: case.expect["reasoning"].as_str().unwrap().to_owned(),
+            finish: case.expect["finish_reason"].as_str().map(|reason| match reason {
+                "length" => Finish::Length,
+                "stop" | "tool_calls" => Finish::Complete,
+                other => panic!("{}: unknown finish reason {other}", case.file),
+            }),
             done: case.expect["done_seen"].as_bool().unwrap(),
         };
         assert_eq!(whole, expected, "{}", case.file);
