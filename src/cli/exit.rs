@@ -118,7 +118,7 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
     for cell in &record.cells {
         exit = exit.or(match cell.judgement.verdict {
             Verdict::Fail => Exit::Limit,
-            Verdict::Error => of_error(record, cell),
+            Verdict::Error => of_error(record, cell, flags),
             Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, &cell.judgement) => {
                 Exit::Doubt
             }
@@ -142,16 +142,19 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
 }
 
 /// What a cell that could not be judged comes to. Never [`Exit::Pass`].
-fn of_error(record: &RunRecord, cell: &CellOutcome) -> Exit {
+fn of_error(record: &RunRecord, cell: &CellOutcome, flags: Flags) -> Exit {
     if cell.judgement.class.as_deref() == Some("unjudged") {
         return Exit::Suite;
     }
     match &cell.state {
         CellState::NotRun { .. } => match record.stopped {
             Some(StopReason::TimeLimit) => Exit::TimeLimit,
-            // What stopped the run weighs for itself: a signal, or the failures that were too many.
-            // Without a reason its launch failed, or the run has not ended.
-            Some(StopReason::Signal | StopReason::MaxFail) | None => Exit::Engine,
+            // What stopped the run weighs more for itself: a signal, the failures that were too many,
+            // or a disk.
+            Some(StopReason::Signal | StopReason::MaxFail) => Exit::Invalid,
+            None if flags.unwritten => Exit::Unwritten,
+            // Its launch failed, or the run has not ended.
+            None => Exit::Engine,
         },
         CellState::Broken { class, .. } if class.starts_with("engine") || class == "connection" => {
             Exit::Engine
@@ -257,6 +260,13 @@ mod tests {
         let unwritten = Flags { unwritten: true, ..NONE };
         assert_eq!(of(&fixture::page(), unwritten), Exit::Unwritten);
         assert_eq!(of(&fixture::page_with_a_loss(), unwritten), Exit::Limit);
+        let mut cut = with(&[Pass, Error]);
+        for cell in cut.cells.iter_mut().filter(|cell| cell.judgement.verdict == Error) {
+            cell.state = CellState::NotRun { reason: "not run".into() };
+        }
+        assert_eq!(of(&cut, unwritten), Exit::Unwritten, "the disk kept it from running");
+        cut.stopped = Some(StopReason::MaxFail);
+        assert_eq!(of(&cut, NONE), Exit::Invalid, "the failures that were too many decide");
     }
 
     #[test]

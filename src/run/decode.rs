@@ -22,7 +22,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Tally, broken_words};
+use super::cell::{Bench, Tally, broken, broken_words};
 use super::prompts::Purpose;
 use super::stream::{Looping, Shared, unpoisoned};
 
@@ -158,7 +158,7 @@ impl Lanes {
             for trace in self.wave(bench, part.clone()).await? {
                 tally.count(&trace);
                 if let Outcome::Failed(failure) = &trace.outcome {
-                    return Err(broken_words("warm-up", &failure.message));
+                    return Err(broken(failure.clone()));
                 }
             }
             done = part.end;

@@ -7,12 +7,15 @@
 mod cell;
 mod conductor;
 mod decode;
+mod events;
 mod halt;
 mod prefill;
 mod prompts;
 mod signal;
+mod start;
 mod stream;
 
 pub use conductor::{Conduct, Unfit, conduct};
 pub use halt::{Cause, Halt, Halter, pair};
 pub use signal::listen;
+pub use start::in_virtual_time;
