@@ -190,12 +190,12 @@ impl Bench<'_> {
     ///
     /// # Errors
     /// No connection, or no answer; any answer shows that something serves.
-    pub(super) async fn still_serves(&self) -> Result<(), String> {
+    pub(super) async fn still_serves(&self) -> Result<(), Failure> {
         let Ok(request) = self.prepared(&Prompt::Text("Hello".into()), 1) else { return Ok(()) };
         let Ok(mut client) = Client::new(&self.endpoint, self.clock) else { return Ok(()) };
         let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
         match trace.outcome {
-            Outcome::Failed(failure) if is_no_answer(failure.class) => Err(failure.message),
+            Outcome::Failed(failure) if is_no_answer(failure.class) => Err(failure),
             Outcome::Failed(_) | Outcome::Complete | Outcome::Cancelled => Ok(()),
         }
     }

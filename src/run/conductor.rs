@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::engine::launch::{Running, StopReport};
 use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, ExitInfo};
-use crate::load::Endpoint;
+use crate::load::{Endpoint, FailureClass};
 use crate::matrix::{Plan, Runtime};
 use crate::record::Event;
 use crate::record::event::StopReason;
@@ -324,8 +324,15 @@ impl State<'_> {
                     match self.unless_lost(&mut running, proof).await {
                         Came::Done(Ok(())) => Came::Done(state),
                         Came::Done(Err(why)) => {
-                            self.finish(index, began, state);
-                            let message = format!("the engine does not answer any more: {why}");
+                            let message =
+                                format!("the engine does not answer any more: {}", why.message);
+                            // Where nothing listens it is dead, whoever was its parent.
+                            let dead = why.class == FailureClass::Connection;
+                            self.finish(
+                                index,
+                                began,
+                                if dead { engine_died(&message) } else { state },
+                            );
                             return self.lost(running, index + 1, message, None);
                         }
                         Came::Died(exit) => Came::Died(exit),
@@ -345,8 +352,7 @@ impl State<'_> {
                         Some(line) => format!("the engine died: {exit}; its last line: {line}"),
                         None => format!("the engine died: {exit}"),
                     };
-                    let class = "engine-died".to_owned();
-                    self.finish(index, began, CellState::Broken { class, message });
+                    self.finish(index, began, engine_died(&message));
                     return self.died(running, index + 1, &exit);
                 }
             }
@@ -435,4 +441,8 @@ impl State<'_> {
         }
         self.events.send(Event::LaunchStopped { launch, at: self.seconds() });
     }
+}
+
+fn engine_died(message: &str) -> CellState {
+    CellState::Broken { class: "engine-died".to_owned(), message: message.to_owned() }
 }
