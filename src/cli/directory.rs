@@ -1,9 +1,11 @@
 //! The output directory of a run: made, locked, and cleared of an earlier run.
 //!
-//! An earlier run moves to `<directory>.previous`; a foreign folder is written into, never moved.
+//! The files of an earlier run move to `<directory>.previous`, or to `previous` inside it where nothing
+//! can be made beside it (a mounted volume); other people's files stay where they are.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -11,6 +13,8 @@ use rustix::fs::{FlockOperation, flock};
 /// The name of the journal in an output directory.
 pub const JOURNAL: &str = "journal.jsonl";
 const LOCK: &str = ".lock";
+/// Where an earlier run goes when nothing can be made beside the directory.
+const PREVIOUS: &str = "previous";
 
 /// An output directory that this process alone writes to, until it is dropped.
 #[derive(Debug)]
@@ -44,13 +48,13 @@ pub enum DirectoryError {
         /// The directory.
         path: PathBuf,
     },
-    /// It holds an earlier run and can't be moved, since the working directory is in it.
+    /// The place of the run before holds something else.
     #[error(
-        "{} holds an earlier run and is in use as the working directory; give another --out",
+        "{} is no earlier run, so it is not replaced; move it away or give another --out",
         path.display()
     )]
-    InUse {
-        /// The directory.
+    Foreign {
+        /// What is in the way.
         path: PathBuf,
     },
 }
@@ -65,28 +69,73 @@ impl Directory {
             let path = path.to_owned();
             move |source| DirectoryError::Io { action, path, source }
         };
-        fs::create_dir_all(path).map_err(fail("create the directory", path))?;
+        make(path).map_err(fail("create the directory", path))?;
         let path = path.canonicalize().map_err(fail("open", path))?;
         let lock = lock(&path)?;
         if !path.join(JOURNAL).exists() {
             return Ok(Directory { path, previous: None, _lock: lock });
         }
-        let here = std::env::current_dir().and_then(|dir| dir.canonicalize()).ok();
-        if here.is_some_and(|here| here.starts_with(&path)) {
-            return Err(DirectoryError::InUse { path });
-        }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".previous");
-        let previous = path.with_file_name(name);
-        if previous.exists() {
-            fs::remove_dir_all(&previous).map_err(fail("remove", &previous))?;
-        }
-        fs::rename(&path, &previous).map_err(fail("move the earlier run to", &previous))?;
-        drop(lock);
-        fs::create_dir_all(&path).map_err(fail("create the directory", &path))?;
-        let lock = self::lock(&path)?;
+        let beside = path.with_file_name(name);
+        let previous = match move_aside(&path, &beside) {
+            // Nothing can be made beside a mounted volume, or not in its file system.
+            Err(DirectoryError::Io { .. }) => {
+                let inside = path.join(PREVIOUS);
+                move_aside(&path, &inside)?;
+                inside
+            }
+            Err(error @ (DirectoryError::Foreign { .. } | DirectoryError::Locked { .. })) => {
+                return Err(error);
+            }
+            Ok(()) => beside,
+        };
         Ok(Directory { path, previous: Some(previous), _lock: lock })
     }
+}
+
+/// Makes a directory that only its owner can look into: an engine's log may hold what is secret.
+fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Moves the files of a run to `previous`, in place of the run that is there.
+fn move_aside(path: &Path, previous: &Path) -> Result<(), DirectoryError> {
+    let fail = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| DirectoryError::Io { action, path, source }
+    };
+    if previous.symlink_metadata().is_ok() {
+        if !previous.join(JOURNAL).exists() {
+            return Err(DirectoryError::Foreign { path: previous.to_owned() });
+        }
+        fs::remove_dir_all(previous).map_err(fail("remove", previous))?;
+    }
+    make(previous).map_err(fail("create the directory", previous))?;
+    let mut names: Vec<_> = fs::read_dir(path)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.file_name())).collect())
+        .map_err(fail("read", path))?;
+    names.retain(|name| is_ours(&name.to_string_lossy()));
+    // The journal last: where it stands, an earlier run is to be moved.
+    names.sort_by_key(|name| name == JOURNAL);
+    for name in names {
+        let moved = fs::rename(path.join(&name), previous.join(&name));
+        if let Err(source) = moved {
+            // Nothing moved leaves nothing behind.
+            let _ = fs::remove_dir(previous);
+            return Err(fail("move the earlier run to", previous)(source));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a run writes a file or folder of this name.
+fn is_ours(name: &str) -> bool {
+    name == JOURNAL
+        || name == "samples"
+        || name == "report.html"
+        || crate::report::FILES.contains(&name)
+        || name.starts_with("engine-")
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
@@ -116,10 +165,33 @@ mod tests {
         drop(Directory::take(&out).unwrap());
         assert!(out.join("notes.txt").exists());
         fs::write(out.join(JOURNAL), "{}").unwrap();
+        fs::create_dir(out.join("engine-tp8")).unwrap();
         let taken = Directory::take(&out).unwrap();
         assert!(!out.join(JOURNAL).exists());
-        assert!(taken.previous.as_ref().unwrap().join("notes.txt").exists());
+        let previous = taken.previous.as_ref().unwrap();
+        assert!(previous.join(JOURNAL).exists() && previous.join("engine-tp8").exists());
+        assert!(out.join("notes.txt").exists() && !previous.join("notes.txt").exists());
         assert!(matches!(Directory::take(&out), Err(DirectoryError::Locked { .. })));
+    }
+
+    #[test]
+    fn what_is_no_earlier_run_is_not_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let (out, beside) = (root.path().join("out"), root.path().join("out.previous"));
+        fs::create_dir_all(&beside).unwrap();
+        fs::write(beside.join("thesis.tex"), "").unwrap();
+        drop(Directory::take(&out).unwrap());
+        fs::write(out.join(JOURNAL), "{}").unwrap();
+        assert!(matches!(Directory::take(&out), Err(DirectoryError::Foreign { .. })));
+        assert!(beside.join("thesis.tex").exists() && out.join(JOURNAL).exists());
+    }
+
+    #[test]
+    fn only_its_owner_looks_into_a_new_directory() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let taken = Directory::take(&root.path().join("a/out")).unwrap();
+        assert_eq!(fs::metadata(&taken.path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

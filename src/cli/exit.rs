@@ -258,6 +258,13 @@ mod tests {
         let unwritten = Flags { unwritten: true, ..NONE };
         assert_eq!(of(&fixture::page(), unwritten), Exit::Unwritten);
         assert_eq!(of(&fixture::page_with_a_loss(), unwritten), Exit::Limit);
+        let mut cut = with(&[Pass, Error]);
+        for cell in cut.cells.iter_mut().filter(|cell| cell.judgement.verdict == Error) {
+            cell.state = CellState::NotRun { reason: "not run".into() };
+        }
+        assert_eq!(of(&cut, unwritten), Exit::Unwritten, "the disk kept it from running");
+        cut.stopped = Some(StopReason::MaxFail);
+        assert_eq!(of(&cut, NONE), Exit::Invalid, "the failures that were too many decide");
     }
 
     #[test]

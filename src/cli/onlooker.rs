@@ -63,11 +63,8 @@ impl Onlooker<'_> {
             self.progress.see(&event, &self.record);
             let last = matches!(event, Event::RunFinished { .. });
             let cell = matches!(event, Event::CellFinished { .. } | Event::LaunchFailed { .. });
-            if cell && let Some(max) = self.max_fail {
-                let failed = self.record.cells.iter().filter(|cell| failed(cell)).count();
-                if failed >= max {
-                    self.halter.halt(Cause::MaxFail);
-                }
+            if cell && self.max_fail.is_some_and(|max| failures(&self.record) >= max) {
+                self.halter.halt(Cause::MaxFail);
             }
             if unwritten.is_none() && (last || (cell && pace.due(began.elapsed()))) {
                 let before = began.elapsed();
@@ -92,6 +89,16 @@ impl Onlooker<'_> {
             error.to_string()
         })
     }
+}
+
+/// Cells that failed, and launches that failed with no such cell.
+fn failures(record: &RunRecord) -> usize {
+    let cells: Vec<usize> = (0..record.cells.len()).filter(|i| failed(&record.cells[*i])).collect();
+    let launches = record.launches.iter().enumerate().filter(|(index, launch)| {
+        launch.failure.is_some()
+            && !cells.iter().any(|cell| record.header.cells[*cell].launch == *index)
+    });
+    cells.len() + launches.count()
 }
 
 fn failed(cell: &crate::record::run_record::CellOutcome) -> bool {

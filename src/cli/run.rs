@@ -14,10 +14,11 @@ use crate::matrix::Plan;
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
 use crate::record::{Event, RunRecord};
+use crate::report;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
-use crate::run::{Conduct, Unfit, conduct, listen, pair};
-use crate::suite::model::{EngineSource, SecretSource, SimClock};
+use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
+use crate::suite::model::SecretSource;
 
 use super::directory::{Directory, JOURNAL};
 use super::exit::{self, Exit};
@@ -25,6 +26,9 @@ use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::{Global, say};
+
+/// Room that results and logs of a small run need, in bytes.
+const ROOM: usize = 256 * 1024;
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -195,20 +199,31 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
         machine: &machine,
         flags: flags(args),
     });
-    let journal = Journal::create(&directory.path.join(JOURNAL)).and_then(|mut journal| {
-        journal.append(&Event::RunStarted(Box::new(header.clone())))?;
-        Ok(journal)
-    });
-    match journal {
+    match begin(&directory.path, &header, args.junit_dialect) {
         Ok(journal) => {
             let seen = watch(ready, args, global, &directory, header, journal, &machine);
             conclude(ready, args, global, &directory, &seen)
         }
         Err(error) => {
             say(&format!("error: {error}"));
+            say("  help: nothing was launched; make room there, or give another --out");
             Exit::Unwritten
         }
     }
+}
+
+/// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
+/// it, they are there; and a disk that can't hold them is told before anything is launched.
+fn begin(
+    out: &Path,
+    header: &RunHeader,
+    dialect: Dialect,
+) -> Result<Journal, Box<dyn std::error::Error>> {
+    report::files::try_out(out, ROOM)?;
+    let mut journal = Journal::create(&out.join(JOURNAL))?;
+    journal.append(&Event::RunStarted(Box::new(header.clone())))?;
+    report::write_all(out, &RunRecord::new(header.clone()), dialect)?;
+    Ok(journal)
 }
 
 /// Runs conductor and onlooker side by side until both have ended.
@@ -265,16 +280,6 @@ fn watch(
             }
         }
         watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Whether the engine is simulated in this process, where time need not pass.
-fn in_virtual_time(plan: &Plan) -> bool {
-    plan.suite.settings.iter().all(|setting| match &setting.engine.source {
-        EngineSource::Sim { clock: SimClock::Virtual, .. } => true,
-        EngineSource::Sim { clock: SimClock::Real, .. }
-        | EngineSource::Command(_)
-        | EngineSource::Url(_) => false,
     })
 }
 

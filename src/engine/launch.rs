@@ -15,7 +15,7 @@ use super::port::{self, Listener};
 use super::process::{ExitInfo, Start, Supervised};
 use super::ready::{self, Listed, Sign};
 use super::redact::Redactor;
-use super::remote::{LIMIT, Remote};
+use super::remote::{Answer, LIMIT, Remote, RemoteError};
 use super::{Facts, LaunchSpec};
 use crate::clock::Clock;
 use crate::quantity::print_duration;
@@ -30,6 +30,8 @@ const STRANGER: Duration = Duration::from_secs(10);
 const LOG_LAG: Duration = Duration::from_secs(5);
 /// How long the end of a tree may take beyond the grace.
 const END: Duration = Duration::from_secs(10);
+/// From when on a request without an answer says more than the answer before it.
+const MUTE: Duration = Duration::from_secs(1);
 /// How long the port may stay taken after the end.
 const PORT_FREE: Duration = Duration::from_secs(5);
 
@@ -190,6 +192,7 @@ async fn bring_up(
         step: "health",
         begin: Instant::now(),
         seen: "nothing".to_owned(),
+        open: None,
         supervisor: process.as_ref().map(Supervised::supervisor),
     };
     let probes = async {
@@ -290,6 +293,8 @@ struct Wait<'a> {
     step: &'static str,
     begin: Instant,
     seen: String,
+    /// What is being asked, and since when.
+    open: Option<(String, Instant)>,
     supervisor: Option<i32>,
 }
 
@@ -303,10 +308,16 @@ impl Wait<'_> {
         let limit = self.spec.ready.timeout;
         match tokio::time::timeout_at(self.begin + limit, self.steps(remote, on_step)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Fault::new(
-                self.step,
-                format!("not ready within {}; last seen: {}", print_duration(limit), self.seen),
-            )),
+            Err(_) => {
+                let seen = match &self.open {
+                    Some((what, since)) if since.elapsed() >= MUTE => {
+                        format!("no answer to {what} for {} s", since.elapsed().as_secs())
+                    }
+                    Some(_) | None => self.seen.clone(),
+                };
+                let limit = print_duration(limit);
+                Err(Fault::new(self.step, format!("not ready within {limit}; last seen: {seen}")))
+            }
         }
     }
 
@@ -329,6 +340,23 @@ impl Wait<'_> {
         Ok((remote, model))
     }
 
+    /// An answer, or why there is none; what is asked is known meanwhile.
+    async fn ask(
+        &mut self,
+        what: &str,
+        asking: impl Future<Output = Result<Answer, RemoteError>>,
+    ) -> Result<Answer, RemoteError> {
+        if self.open.as_ref().is_none_or(|(open, _)| open != what) {
+            self.open = Some((what.to_owned(), Instant::now()));
+        }
+        let answer = asking.await;
+        // An engine that is asked again has been mute since the first time.
+        if !matches!(answer, Err(RemoteError::TimedOut { .. })) {
+            self.open = None;
+        }
+        answer
+    }
+
     async fn pause(&self) {
         tokio::time::sleep(ready::pause(self.begin.elapsed())).await;
     }
@@ -336,7 +364,7 @@ impl Wait<'_> {
     async fn health(&mut self, remote: &Remote) -> Result<(), Fault> {
         let mut strange_since: Option<Instant> = None;
         loop {
-            let sign = match remote.get("/health", LIMIT).await {
+            let sign = match self.ask("GET /health", remote.get("/health", LIMIT)).await {
                 Ok(answer) => ready::health(self.spec.kind, &answer),
                 Err(error) => Sign::NotYet(error.to_string()),
             };
@@ -381,7 +409,7 @@ impl Wait<'_> {
     async fn models(&mut self, remote: &Remote) -> Result<Listed, Fault> {
         let named = self.spec.model.as_deref();
         loop {
-            let answer = remote.get("/v1/models", LIMIT).await;
+            let answer = self.ask("GET /v1/models", remote.get("/v1/models", LIMIT)).await;
             let sign = match answer {
                 Ok(answer) => ready::models(self.spec.kind, &answer, named),
                 Err(error) => Sign::NotYet(error.to_string()),
@@ -403,9 +431,9 @@ impl Wait<'_> {
         let mut chat = false;
         loop {
             let (path, body) = ready::canary(remote.model(), chat);
-            self.seen = format!("no answer to POST {path} yet");
             // The first completion may compile kernels for minutes: it has all the time there is.
-            let sign = match remote.post(path, &body, self.spec.ready.timeout).await {
+            let asking = remote.post(path, &body, self.spec.ready.timeout);
+            let sign = match self.ask(&format!("POST {path}"), asking).await {
                 Ok(answer) if answer.is_absent() && !chat => {
                     chat = true;
                     continue;

@@ -5,6 +5,7 @@
 //! behind falls to tokgate and is ended here. What an end means for a run is decided elsewhere.
 
 use std::collections::HashSet;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -153,6 +154,8 @@ impl Supervised {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
+            // An engine may print the secrets that it was given.
+            .mode(0o600)
             .open(start.log)
             .map_err(log_error)?;
         let mut child = spawn(start.name, log).map_err(SuperviseError::Supervisor)?;
@@ -289,6 +292,26 @@ async fn follow(mut child: Child, pid: i32, reports: ChildStdout, state: watch::
         state.stuck.clear();
         state.gone = true;
     });
+}
+
+/// Waits until every supervisor that this process started is gone, at most `limit`: one whose
+/// [`Supervised`] was dropped still ends its tree.
+pub async fn all_gone(limit: Duration) {
+    let waiting = async {
+        loop {
+            if alive() == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = tokio::time::timeout(limit, waiting).await;
+}
+
+/// How many supervisors of this process there are.
+fn alive() -> usize {
+    let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
+    supervisors.as_ref().map_or(0, |known| known.alive.len())
 }
 
 /// Ends processes that a killed supervisor left to this process, TERM then KILL, and says which.

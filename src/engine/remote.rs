@@ -19,8 +19,8 @@ use crate::transport::Transport;
 
 /// Time limit of a control request, unless said otherwise.
 pub const LIMIT: Duration = Duration::from_secs(5);
-/// Time limit of a tokenizer request: it may carry megabytes.
-const TOKENIZER_LIMIT: Duration = Duration::from_secs(120);
+/// Time limit of a tokenizer request: the first may load the tokenizer.
+const TOKENIZER_LIMIT: Duration = Duration::from_secs(30);
 /// Largest answer that is read, in bytes.
 const LARGEST: usize = 256 * 1024 * 1024;
 

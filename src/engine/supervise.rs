@@ -27,7 +27,8 @@ use tokio::time::Instant;
 use super::tree;
 
 pub use super::process::{
-    ExitInfo, SuperviseError, become_subreaper, reap_strays, run_supervised, use_executable,
+    ExitInfo, SuperviseError, all_gone, become_subreaper, reap_strays, run_supervised,
+    use_executable,
 };
 
 /// The hidden subcommand, `argv[1]` of a supervisor.
@@ -36,8 +37,9 @@ pub const SUBCOMMAND: &str = "__supervise";
 /// Longest grace when nobody waits for an orderly end: the lifeline is lost, the supervisor got a
 /// signal, or the engine has ended and left others behind.
 pub(crate) const SHORT_GRACE: Duration = Duration::from_secs(3);
-/// Shortest time that a stop command gets: it ends what is outside of the tree.
-const STOP_COMMAND_TIME: Duration = Duration::from_secs(10);
+/// Shortest time that a stop command gets: it ends what is outside of the tree. An interrupted run
+/// waits for it, and is to be gone soon.
+const STOP_COMMAND_TIME: Duration = Duration::from_secs(5);
 /// How long processes may outlive KILL before they are reported.
 const STUCK: Duration = Duration::from_secs(2);
 /// How often the tree is looked at while it ends.

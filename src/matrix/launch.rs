@@ -173,7 +173,9 @@ pub(super) fn render(
             }
             url
         }
-        EngineSource::Command(_) | EngineSource::Sim { .. } if host.contains(':') => {
+        EngineSource::Command(_) | EngineSource::Sim { .. }
+            if host.contains(':') && !host.starts_with('[') =>
+        {
             format!("http://[{host}]:{port}")
         }
         EngineSource::Command(_) | EngineSource::Sim { .. } => format!("http://{host}:{port}"),

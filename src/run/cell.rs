@@ -7,17 +7,18 @@ use crate::clock::Clock;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
 use crate::load::{
-    Api, Ask, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt, Trace,
-    Warning,
+    Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
+    Trace, Warning,
 };
 use crate::matrix::{Cell, Plan};
+use crate::measure::validity::CheckKind;
 use crate::measure::validity::{self, Cache};
-use crate::measure::{Check, observe};
+use crate::measure::{Check, Fault, observe};
 use crate::record::Event;
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
-use super::conductor::Events;
+use super::events::Events;
 use super::prompts::{Prompts, Source, Target, cell_number};
 use super::{decode, prefill};
 
@@ -44,7 +45,7 @@ pub(super) struct Bench<'a> {
     pub(super) request: &'a Request,
     /// Extra body fields, rendered.
     pub(super) body: serde_json::Map<String, serde_json::Value>,
-    pub(super) events: &'a Events,
+    pub(super) events: &'a Events<'a>,
 }
 
 impl Bench<'_> {
@@ -164,6 +165,21 @@ impl Bench<'_> {
         }
     }
 
+    /// Asks for one token, over a connection of its own.
+    ///
+    /// # Errors
+    /// No connection, or no answer; any answer shows that something serves.
+    pub(super) async fn still_serves(&self) -> Result<(), Failure> {
+        let prompt = Prompt::Text("Hello".into());
+        let Ok(request) = self.form().prepared(&prompt, 1) else { return Ok(()) };
+        let Ok(mut client) = Client::new(&self.endpoint, self.clock) else { return Ok(()) };
+        let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
+        match trace.outcome {
+            Outcome::Failed(failure) if is_no_answer(failure.class) => Err(failure),
+            Outcome::Failed(_) | Outcome::Complete | Outcome::Cancelled => Ok(()),
+        }
+    }
+
     /// A client with an open connection.
     pub(super) async fn client(&self) -> Result<Client, CellState> {
         let mut client = Client::new(&self.endpoint, self.clock)
@@ -217,13 +233,61 @@ impl Form {
     }
 }
 
-/// A cell that broke before it had figures, by a failed request.
+/// A cell without figures because a request that it needs failed. Without a connection nothing can be
+/// said of the engine; whatever else came of the request is the engine's doing.
 pub(super) fn broken(failure: Failure) -> CellState {
     let class = serde_json::to_value(failure.class)
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))
         .unwrap_or_default();
-    CellState::Broken { class, message: failure.message }
+    match failure.class {
+        FailureClass::Connection => CellState::Broken { class, message: failure.message },
+        FailureClass::RateLimited
+        | FailureClass::Status
+        | FailureClass::ServerError
+        | FailureClass::Aborted
+        | FailureClass::Truncated
+        | FailureClass::Malformed
+        | FailureClass::NoOutput
+        | FailureClass::NotAStream
+        | FailureClass::Stalled => {
+            let check = Check {
+                kind: CheckKind::ErrorRate,
+                fault: Some(Fault::Degraded),
+                message: format!("no figures: {class}: {}", failure.message),
+            };
+            CellState::Measured(Box::new(Measurement {
+                requests: 1,
+                failures: BTreeMap::from([(failure.class, (1, failure.message))]),
+                checks: vec![check],
+                ..Measurement::default()
+            }))
+        }
+    }
+}
+
+/// Whether a cell went so that the engine may be gone, dead or mute: requests found no connection,
+/// lost it, or were not answered.
+pub(super) fn is_doubtful(state: &CellState) -> bool {
+    match state {
+        CellState::Broken { class, .. } => class == "connection" || class == "no-window",
+        CellState::Measured(measurement) => measurement.failures.keys().any(|c| is_no_answer(*c)),
+        CellState::NotRun { .. } | CellState::Unfit { .. } => false,
+    }
+}
+
+/// Whether a request failed as all do once nothing serves any more.
+fn is_no_answer(class: FailureClass) -> bool {
+    match class {
+        FailureClass::Connection | FailureClass::Truncated | FailureClass::Stalled => true,
+        FailureClass::RateLimited
+        | FailureClass::Status
+        | FailureClass::ServerError
+        | FailureClass::Aborted
+        | FailureClass::Malformed
+        | FailureClass::NoOutput
+        | FailureClass::NotAStream => false,
+    }
 }
 
 /// A cell that broke before it had figures, in words.

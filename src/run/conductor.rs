@@ -6,25 +6,30 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::engine::launch::{self, LaunchError, Running};
-use crate::engine::log::LogFile;
+use crate::engine::launch::{Running, StopReport};
 use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, ExitInfo};
-use crate::load::Endpoint;
+use crate::load::{Endpoint, FailureClass};
 use crate::matrix::{Plan, Runtime};
 use crate::record::Event;
 use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
-use crate::sim;
-use crate::suite::model::{EngineSource, Setting, SimClock};
+use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 
-use super::cell::{Bench, dialect};
+use super::cell::{Bench, dialect, is_doubtful};
+use super::events::Events;
 use super::halt::{Cause, Halt};
 use super::prompts::Prompts;
+use super::start::Start;
 
 /// Engine and supervisor have this long to end once the run is being halted.
 const HALT_GRACE: Duration = Duration::from_secs(3);
+/// The end of an engine is waited for so long once the run is being halted; its supervisor goes on
+/// without us.
+const HALT_LIMIT: Duration = Duration::from_secs(6);
+/// A dead engine's connections break a little before its supervisor tells.
+const DEATH_LAG: Duration = Duration::from_millis(500);
 
 /// Everything that carrying out a plan needs.
 pub struct Conduct<'a> {
@@ -55,34 +60,34 @@ pub struct Unfit {
     pub skip: bool,
 }
 
-/// The way of events to those who look on. A lost onlooker loses no run.
-pub(super) struct Events(Sender<Event>);
-
-impl Events {
-    pub(super) fn send(&self, event: Event) {
-        let _ = self.0.send(event);
-    }
-}
-
 /// Carries out the plan. Call it inside a `LocalSet` of the runtime whose time it shall follow.
 pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
-    let events = Events(events);
+    let events = Events { to: events, redactor: conduct.redactor };
     let clock = Clock::start();
     let mut state = State { conduct, events: &events, clock, halt, prepared: false, ended: false };
     state.walk().await;
     if !state.ended {
         state.end(None);
     }
+    // A launch that was given up still has its supervisor, which is ending it.
+    process::all_gone(HALT_LIMIT).await;
 }
 
-struct State<'a> {
-    conduct: &'a Conduct<'a>,
-    events: &'a Events,
-    clock: Clock,
+pub(super) struct State<'a> {
+    pub(super) conduct: &'a Conduct<'a>,
+    pub(super) events: &'a Events<'a>,
+    pub(super) clock: Clock,
     halt: Halt,
     /// Whether the setup commands have run.
-    prepared: bool,
+    pub(super) prepared: bool,
     ended: bool,
+}
+
+/// What came of something that the engine or a halt may cut short.
+enum Came<T> {
+    Done(T),
+    Died(ExitInfo),
+    Halted(Cause),
 }
 
 /// How a launch's cells ended.
@@ -96,7 +101,7 @@ enum Served {
 }
 
 impl State<'_> {
-    fn seconds(&self) -> f64 {
+    pub(super) fn seconds(&self) -> f64 {
         self.clock.now().0 as f64 / 1e9
     }
 
@@ -113,7 +118,8 @@ impl State<'_> {
     }
 
     /// The end that is asked for, by anyone or by the time limit.
-    async fn halted(&mut self) -> Cause {
+    pub(super) async fn halted(&self) -> Cause {
+        let mut halt = self.halt.clone();
         let limit = self.conduct.time_limit;
         let clock = self.clock;
         let timed = async move {
@@ -123,7 +129,7 @@ impl State<'_> {
             }
         };
         tokio::select! {
-            cause = self.halt.wait() => cause,
+            cause = halt.wait() => cause,
             () = timed => Cause::TimeLimit,
         }
     }
@@ -165,12 +171,15 @@ impl State<'_> {
                     Served::Whole | Served::Died { .. } => false,
                 };
                 self.stop(launch, running, halted).await;
+                if self.ended {
+                    return;
+                }
                 match served {
                     Served::Whole => break,
                     Served::Halted(_) => return,
                     Served::Died { next: left, failure } => {
                         next = left;
-                        if next < cells.end && restarts < plan.suite.policy.restarts as usize {
+                        if next < cells.end && restarts < self.restarts(launch) {
                             restarts += 1;
                             self.events.send(Event::Warning {
                                 message: format!(
@@ -184,6 +193,17 @@ impl State<'_> {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// How often the engine of a launch is started again: never where it is not started here.
+    fn restarts(&self, launch: usize) -> usize {
+        let plan = self.conduct.plan;
+        match plan.suite.settings[plan.launches[launch].setting as usize].engine.source {
+            EngineSource::Url(_) => 0,
+            EngineSource::Command(_) | EngineSource::Sim { .. } => {
+                plan.suite.policy.restarts as usize
             }
         }
     }
@@ -222,173 +242,7 @@ impl State<'_> {
     }
 }
 
-/// Why a launch gave no engine.
-enum Start {
-    Failed(LaunchFailure),
-    Halted(Cause),
-}
-
 impl State<'_> {
-    fn step(&self, launch: usize, step: &str) {
-        self.events.send(Event::LaunchStep { launch, step: step.to_owned(), at: self.seconds() });
-    }
-
-    /// Setup where it has not run yet, then the engine, ready.
-    async fn start(
-        &mut self,
-        launch: usize,
-        restarts: usize,
-    ) -> Result<(Running, Runtime, Transport), Start> {
-        let plan = self.conduct.plan;
-        let setting = &plan.suite.settings[plan.launches[launch].setting as usize];
-        let mut attempt = 0;
-        loop {
-            let port =
-                setting.engine.port.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
-            let port = port.map_err(|error| {
-                Start::Failed(plain_failure("process", &format!("no free port: {error}")))
-            })?;
-            let runtime = self.runtime(port, restarts);
-            let spec = plan
-                .launch_spec(launch, &runtime)
-                .map_err(|error| Start::Failed(plain_failure("process", &error.to_string())))?;
-            self.events.send(Event::LaunchStarted {
-                launch,
-                command: spec
-                    .command
-                    .iter()
-                    .flat_map(|command| &command.argv)
-                    .map(|word| self.conduct.redactor.text(word))
-                    .collect(),
-                log: spec
-                    .command
-                    .as_ref()
-                    .and(spec.log.file_name())
-                    .map(|name| name.to_string_lossy().into_owned()),
-                at: self.seconds(),
-            });
-            self.setup(launch, &spec.env, &runtime).await?;
-            let transport = self.transport(launch, &runtime, setting)?;
-            let events = self.events;
-            let clock = self.clock;
-            let mut on_step = |step: &str| {
-                let at = clock.now().0 as f64 / 1e9;
-                events.send(Event::LaunchStep { launch, step: step.to_owned(), at });
-            };
-            let launching =
-                launch::launch(&spec, &transport, &clock, self.conduct.redactor, &mut on_step);
-            let launched = tokio::select! {
-                biased;
-                launched = launching => launched,
-                cause = self.halted() => return Err(Start::Halted(cause)),
-            };
-            match launched {
-                Ok(running) => {
-                    self.events.send(Event::LaunchReady {
-                        launch,
-                        ready_time: running.ready_time.as_secs_f64(),
-                        facts: running.facts.clone(),
-                        warnings: Vec::new(),
-                    });
-                    return Ok((running, runtime, transport));
-                }
-                // Someone took the port between our look and the engine's bind.
-                Err(error)
-                    if error.address_in_use && setting.engine.port.is_none() && attempt == 0 =>
-                {
-                    attempt += 1;
-                    self.events.send(Event::Warning {
-                        message: format!("port {port} was taken meanwhile; tried another"),
-                    });
-                }
-                Err(error) => return Err(Start::Failed(failure(error))),
-            }
-        }
-    }
-
-    fn runtime(&self, port: u16, restarts: usize) -> Runtime {
-        Runtime {
-            port,
-            secrets: self.conduct.secrets.clone(),
-            run_id: self.conduct.header.run_id.clone(),
-            run_dir: self.conduct.out.to_owned(),
-            out_dir: self.conduct.out.to_owned(),
-            launch_ordinal: restarts,
-            executable: self.conduct.executable.clone(),
-            seed: self.conduct.header.seed,
-        }
-    }
-
-    /// Runs the setup commands, once before the first launch.
-    async fn setup(
-        &mut self,
-        launch: usize,
-        env: &[(String, String)],
-        runtime: &Runtime,
-    ) -> Result<(), Start> {
-        if self.prepared {
-            return Ok(());
-        }
-        let plan = self.conduct.plan;
-        let engine = &plan.suite.settings[plan.launches[launch].setting as usize].engine;
-        let commands = plan
-            .setup(runtime)
-            .map_err(|error| Start::Failed(plain_failure("setup", &error.to_string())))?;
-        for command in commands {
-            self.step(launch, "setup");
-            let log = self.conduct.out.join("engine-setup.log");
-            let written = LogFile::from_here(&log);
-            let running = process::run_supervised(&command, env, None, &log, engine.setup_timeout);
-            let ended = tokio::select! {
-                biased;
-                ended = running => ended,
-                cause = self.halted() => return Err(Start::Halted(cause)),
-            };
-            let words = self.conduct.redactor.text(&command.argv.join(" "));
-            let exit = match ended {
-                Ok(exit) if exit.success() => continue,
-                Ok(exit) => exit.to_string(),
-                Err(error) => error.to_string(),
-            };
-            let tail = written.telling(self.conduct.redactor);
-            return Err(Start::Failed(LaunchFailure {
-                step: "setup".to_owned(),
-                message: format!("setup command failed: {words}: {exit}"),
-                exit: Some(exit),
-                log_tail: tail,
-                mismatch: false,
-            }));
-        }
-        // A setup that failed is tried again by a later launch.
-        self.prepared = true;
-        Ok(())
-    }
-
-    /// The way to the engine; starts the simulated one where it lives in this process.
-    fn transport(
-        &self,
-        launch: usize,
-        runtime: &Runtime,
-        setting: &Setting,
-    ) -> Result<Transport, Start> {
-        match &setting.engine.source {
-            EngineSource::Sim { profile, clock: SimClock::Virtual } => {
-                let profile = match profile {
-                    Some(path) => sim::Profile::load(path),
-                    None => Ok(sim::Profile::default()),
-                };
-                let profile = profile
-                    .map_err(|error| Start::Failed(plain_failure("process", &error.to_string())))?;
-                let seed = self.conduct.plan.engine_seed(launch, runtime);
-                let model = setting.model.name.as_deref().unwrap_or("sim");
-                Ok(Transport::InProcess(sim::start_in_process(profile, seed, model, None)))
-            }
-            EngineSource::Sim { clock: SimClock::Real, .. }
-            | EngineSource::Command(_)
-            | EngineSource::Url(_) => Ok(Transport::Tcp),
-        }
-    }
-
     /// Measures cells until all are done, the engine dies or the run is halted.
     async fn serve(
         &mut self,
@@ -406,10 +260,19 @@ impl State<'_> {
         // Restarts have prompts of their own, since a cold one must be cold there too.
         let ordinal = launch as u64 | (runtime.launch_ordinal as u64) << 32;
         let seed = self.conduct.header.seed;
-        let mut prompts = Prompts::learn(seed, ordinal, &running.remote, dialect).await;
+        let remote = running.remote.clone();
+        let learning = async { Came::Done(Prompts::learn(seed, ordinal, &remote, dialect).await) };
+        let mut prompts = match self.unless_lost(&mut running, learning).await {
+            Came::Done(prompts) => prompts,
+            Came::Died(exit) => return self.died(running, cells.start, &exit),
+            Came::Halted(cause) => return (running, Served::Halted(cause)),
+        };
         for index in cells {
-            if let Some(cause) = self.halt.cause() {
-                return (running, Served::Halted(cause));
+            // An engine that died after the cell before is no fault of this one.
+            match self.unless_lost(&mut running, std::future::ready(Came::Done(()))).await {
+                Came::Done(()) => {}
+                Came::Died(exit) => return self.died(running, index, &exit),
+                Came::Halted(cause) => return (running, Served::Halted(cause)),
             }
             let cell = &plan.cells[index];
             let began = self.clock.now();
@@ -451,50 +314,83 @@ impl State<'_> {
                 body: rendered.body,
                 events: self.events,
             };
-            enum Came {
-                State(CellState),
-                Died(ExitInfo),
-                Halted(Cause),
-            }
-            let came = {
-                let measuring = bench.measure();
-                let died = running.died();
-                tokio::select! {
-                    biased;
-                    state = measuring => Came::State(state),
-                    exit = died => Came::Died(exit),
-                    cause = self.halted() => Came::Halted(cause),
+            let measuring = async { Came::Done(bench.measure().await) };
+            let came = match self.unless_lost(&mut running, measuring).await {
+                Came::Done(state) if is_doubtful(&state) => {
+                    let proof = async {
+                        self.clock.sleep_until(self.clock.now() + DEATH_LAG).await;
+                        Came::Done(bench.still_serves().await)
+                    };
+                    match self.unless_lost(&mut running, proof).await {
+                        Came::Done(Ok(())) => Came::Done(state),
+                        Came::Done(Err(why)) => {
+                            let message =
+                                format!("the engine does not answer any more: {}", why.message);
+                            // Where nothing listens it is dead, whoever was its parent.
+                            let dead = why.class == FailureClass::Connection;
+                            self.finish(
+                                index,
+                                began,
+                                if dead { engine_died(&message) } else { state },
+                            );
+                            return self.lost(running, index + 1, message, None);
+                        }
+                        Came::Died(exit) => Came::Died(exit),
+                        Came::Halted(cause) => {
+                            self.finish(index, began, state);
+                            return (running, Served::Halted(cause));
+                        }
+                    }
                 }
+                came @ (Came::Done(_) | Came::Died(_) | Came::Halted(_)) => came,
             };
             match came {
-                Came::State(state) => self.finish(index, began, state),
+                Came::Done(state) => self.finish(index, began, state),
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
                 Came::Died(exit) => {
-                    let log_tail = running.log_tail();
-                    let message = format!("the engine died: {exit}");
-                    self.finish(
-                        index,
-                        began,
-                        CellState::Broken {
-                            class: "engine-died".to_owned(),
-                            message: match log_tail.last() {
-                                Some(line) => format!("{message}; its last line: {line}"),
-                                None => message.clone(),
-                            },
-                        },
-                    );
-                    let failure = LaunchFailure {
-                        step: "serving".to_owned(),
-                        message,
-                        exit: Some(exit.to_string()),
-                        log_tail,
-                        mismatch: false,
+                    let message = match running.log_tail().last() {
+                        Some(line) => format!("the engine died: {exit}; its last line: {line}"),
+                        None => format!("the engine died: {exit}"),
                     };
-                    return (running, Served::Died { next: index + 1, failure });
+                    self.finish(index, began, engine_died(&message));
+                    return self.died(running, index + 1, &exit);
                 }
             }
         }
         (running, Served::Whole)
+    }
+
+    /// Waits for `work` unless the engine dies or the run is halted meanwhile.
+    async fn unless_lost<T>(
+        &self,
+        running: &mut Running,
+        work: impl Future<Output = Came<T>>,
+    ) -> Came<T> {
+        tokio::select! {
+            biased;
+            exit = running.died() => Came::Died(exit),
+            cause = self.halted() => Came::Halted(cause),
+            came = work => came,
+        }
+    }
+
+    fn died(&self, running: Running, next: usize, exit: &ExitInfo) -> (Running, Served) {
+        let message = format!("the engine died: {exit}");
+        self.lost(running, next, message, Some(exit.to_string()))
+    }
+
+    /// The engine serves no more; cells from `next` on are left.
+    fn lost(
+        &self,
+        running: Running,
+        next: usize,
+        message: String,
+        exit: Option<String>,
+    ) -> (Running, Served) {
+        let step = "serving".to_owned();
+        let log_tail = running.log_tail();
+        let failure = LaunchFailure { step, message, exit, log_tail, mismatch: false };
+        (running, Served::Died { next, failure })
     }
 
     fn finish(&self, cell: usize, began: crate::clock::Stamp, state: CellState) {
@@ -502,19 +398,40 @@ impl State<'_> {
         self.events.send(Event::CellFinished { cell, state, seconds });
     }
 
+    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, soon.
     async fn stop(&mut self, launch: usize, mut running: Running, halted: bool) {
         let setting = self.conduct.plan.launches[launch].setting as usize;
         let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
-        let grace = if halted { declared.min(HALT_GRACE) } else { declared };
+        if !halted {
+            let came = tokio::select! {
+                biased;
+                cause = self.halted() => Err(cause),
+                report = running.stop(declared) => Ok(report),
+            };
+            match came {
+                Ok(report) => return self.stopped(launch, report),
+                Err(cause) => self.end_unless_ended(cause),
+            }
+        }
         let mut halt = self.halt.clone();
-        let hurried = tokio::select! {
-            report = running.stop(grace) => Some(report),
-            () = halt.hurry() => None,
+        let ending = async {
+            tokio::select! {
+                report = running.stop(declared.min(HALT_GRACE)) => return report,
+                () = halt.hurry() => {}
+            }
+            running.stop(Duration::ZERO).await
         };
-        let report = match hurried {
-            Some(report) => report,
-            None => running.stop(Duration::ZERO).await,
-        };
+        match tokio::time::timeout(HALT_LIMIT, ending).await {
+            Ok(report) => self.stopped(launch, report),
+            Err(_) => {
+                let name = &self.conduct.plan.launches[launch].name;
+                let message = format!("launch {name} is still being ended by its supervisor");
+                self.events.send(Event::Warning { message });
+            }
+        }
+    }
+
+    fn stopped(&self, launch: usize, report: StopReport) {
         for message in report.notes {
             self.events.send(Event::Warning { message });
         }
@@ -526,22 +443,6 @@ impl State<'_> {
     }
 }
 
-fn plain_failure(step: &str, message: &str) -> LaunchFailure {
-    LaunchFailure {
-        step: step.to_owned(),
-        message: message.to_owned(),
-        exit: None,
-        log_tail: Vec::new(),
-        mismatch: false,
-    }
-}
-
-fn failure(error: LaunchError) -> LaunchFailure {
-    LaunchFailure {
-        step: error.step.to_owned(),
-        message: error.message,
-        exit: error.exit,
-        log_tail: error.log_tail,
-        mismatch: error.mismatch,
-    }
+fn engine_died(message: &str) -> CellState {
+    CellState::Broken { class: "engine-died".to_owned(), message: message.to_owned() }
 }

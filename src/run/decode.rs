@@ -21,7 +21,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Form, Tally, broken_words};
+use super::cell::{Bench, Form, Tally, broken, broken_words};
 use super::heartbeat::Lags;
 use super::prompts::Source;
 use super::stream::{Looping, Shared};
@@ -192,7 +192,7 @@ impl<'a> Lanes<'a> {
             for trace in wave(&mut self.clients[part.clone()], &requests).await {
                 tally.count(&trace);
                 if let Outcome::Failed(failure) = &trace.outcome {
-                    return Err(broken_words("warm-up", &failure.message));
+                    return Err(broken(failure.clone()));
                 }
             }
             done = part.end;

@@ -7,14 +7,17 @@
 mod cell;
 mod conductor;
 mod decode;
+mod events;
 mod halt;
 mod heartbeat;
 mod prefill;
 mod prompts;
 mod signal;
+mod start;
 mod stream;
 mod watch;
 
 pub use conductor::{Conduct, Unfit, conduct};
 pub use halt::{Cause, Halt, Halter, pair};
 pub use signal::listen;
+pub use start::in_virtual_time;

@@ -407,5 +407,5 @@ async fn in_process_the_launch_follows_virtual_time() {
     running.stop(SECOND).await;
 
     let error = launch(&spec, &in_process(true), &clock, &redact, &mut |_| {}).await.unwrap_err();
-    assert_eq!(error.message, "not ready within 1m; last seen: GET /health: no answer within 5s");
+    assert_eq!(error.message, "not ready within 1m; last seen: no answer to GET /health for 60 s");
 }

@@ -118,3 +118,105 @@ fn an_engine_that_crashes_in_a_cell_is_started_again_for_the_others() {
     }
     assert!(ran.stdout.contains("started again"), "{}", ran.stdout);
 }
+
+/// A project on the simulated engine with faults, which tests prefill.
+fn faulty(more: &str, faults: &str) -> Project {
+    let project = Project::with(&format!(
+        r#"version = 1
+[suite]
+name = "faulty"
+[policy]
+max-client-lag = "10s"
+[engine]
+kind = "sim"
+profile = "faulty.toml"
+{more}
+[[test]]
+kind = "prefill"
+matrix.context = [512, 1024, 1536, 2048]
+[[expect]]
+metric = "prefill-throughput"
+min = 1
+"#
+    ));
+    let profile =
+        std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
+    project.file("faulty.toml", &format!("{profile}\n{faults}"));
+    project
+}
+
+/// Every request but the canary is answered with an error.
+fn refusing(message: &str) -> String {
+    let nth: Vec<u32> = (2..200).collect();
+    format!(
+        "[[fault]]\nkind = \"status\"\nrequests = {{ nth = {nth:?} }}\nstatus = 500\nmessage = \"{message}\"\n"
+    )
+}
+
+#[test]
+fn an_engine_that_refuses_every_request_fails_and_is_quoted() {
+    let decode = "clock = \"virtual\"\n[[test]]\nkind = \"decode\"\nduration = \"1s\"";
+    let ran = faulty(decode, &refusing("an illegal memory access")).run(&[]).exits(10);
+    assert_eq!(ran.having("fail").len(), 5, "{:?}", ran.verdicts());
+    // Nothing is expected of the decode cell, and still it is no good.
+    let ran = faulty(decode, &refusing("an illegal memory access")).run(&["-E", "test=decode"]);
+    assert_eq!(ran.code, 10, "{}", ran.stderr);
+    let junit = ran.read("junit.xml");
+    assert!(junit.contains("type=\"degraded\""), "{junit}");
+    assert!(junit.contains("an illegal memory access"), "{junit}");
+}
+
+#[test]
+fn an_engine_that_dies_between_two_requests_is_dead_not_slow() {
+    let crash = "[[fault]]\nkind = \"crash\"\nat-token = 3\n";
+    let ran = faulty("", crash).run(&[]).exits(30);
+    let record = ran.record();
+    let cells = record["cells"].as_array().unwrap();
+    for cell in &cells[..2] {
+        assert_eq!(cell["state"]["broken"]["class"], "engine-died", "{cell}");
+    }
+    assert_eq!(record["launches"][0]["failure"]["step"], "serving");
+}
+
+#[test]
+fn an_engine_that_answers_no_more_is_started_again_then_given_up() {
+    let nth: Vec<u32> = (2..200).collect();
+    let refuse = format!("[[fault]]\nkind = \"refuse\"\nrequests = {{ nth = {nth:?} }}\n");
+    let ran = faulty("clock = \"virtual\"", &refuse).run(&[]).exits(30);
+    let record = ran.record();
+    let cells = record["cells"].as_array().unwrap();
+    let died = cells.iter().filter(|cell| cell["state"]["broken"]["class"] == "engine-died");
+    assert_eq!(died.count(), 2, "one of each start: {:?}", ran.verdicts());
+    assert!(ran.having("pass").is_empty(), "{:?}", ran.verdicts());
+    assert!(ran.stdout.contains("does not answer any more"), "{}", ran.stdout);
+}
+
+#[test]
+fn what_a_server_says_of_a_secret_is_written_nowhere() {
+    const KEY: &str = "sk-0123456789abcdef";
+    let secret = "clock = \"virtual\"\n[request]\nheaders = { authorization = \"Bearer {{ secret.key }}\" }\n[secrets]\nkey = { env = \"TOKGATE_TEST_KEY\" }";
+    let project = faulty(secret, &refusing(&format!("the key {KEY} is not known")));
+    let mut command = project.command(&["run", "suite.toml", "--out", "out"]);
+    let output = command.env("TOKGATE_TEST_KEY", KEY).output().unwrap();
+    let ran = project.ran(output).exits(10);
+    assert!(ran.stdout.contains("the key [redacted] is not known"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains(KEY) && !ran.stderr.contains(KEY));
+    for entry in std::fs::read_dir(&ran.out).unwrap().flatten() {
+        let text = String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()).into_owned();
+        assert!(!text.contains(KEY), "{}", entry.path().display());
+    }
+}
+
+#[test]
+fn only_the_owner_reads_an_engine_log() {
+    use std::os::unix::fs::PermissionsExt;
+    let ran = scripted("echo hello; exit 1", "").run(&[]).exits(30);
+    let log = std::fs::metadata(ran.out.join("engine-engine.log")).unwrap();
+    assert_eq!(log.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn setup_takes_real_time_where_the_engine_takes_none() {
+    let project = faulty("clock = \"virtual\"\nsetup = [\"sleep 1\"]", "");
+    assert_eq!(project.run(&[]).exits(0).having("pass").len(), 4);
+}

@@ -91,7 +91,8 @@ fn a_killed_run_leaves_no_process() {
     let mut child = start(&project);
     assert!(left(&project).len() > 2);
     child.kill().unwrap();
-    child.wait().unwrap();
+    let ran = project.ran(child.wait_with_output().unwrap());
+    assert_eq!(ran.having("error").len(), 2, "reports were there before the first cell");
     eventually("every process is gone", || left(&project).is_empty());
 }
 
@@ -111,4 +112,46 @@ fn two_runs_in_one_directory_are_refused() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     child.wait().unwrap();
     assert!(second.exits(33).stderr.contains("another tokgate run"));
+}
+
+/// A run of an engine that ignores TERM, sent a signal once its journal says `moment`.
+fn signalled_at(moment: &str, stop: &str, engine: &str, code: i32) {
+    let project = Project::with(&format!(
+        "version = 1\n[suite]\nname = \"stubborn\"\n[engine]\nkind = \"vllm\"\n\
+         command = \"bash engine.sh {{{{ host }}}} {{{{ port }}}}\"\nstop = {{ grace = \"10m\"{stop} }}\n\
+         [[test]]\nkind = \"startup\"\n"
+    ));
+    let engine = engine.replace("SIM", env!("CARGO_BIN_EXE_tokgate"));
+    project.file("engine.sh", &format!("trap '' TERM\n{engine}\n"));
+    let mut child = project
+        .command(&["run", "suite.toml", "--out", "out"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let journal = project.path().join("out/journal.jsonl");
+    eventually(moment, || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.contains(moment))
+    });
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    eventually("the run ends", || child.try_wait().unwrap().is_some());
+    let ran = project.ran(child.wait_with_output().unwrap()).exits(code);
+    assert_eq!(ran.verdicts().len(), 1);
+    assert_eq!(left(&project), Vec::<String>::new());
+}
+
+#[test]
+fn a_signal_while_the_engine_loads_leaves_no_process() {
+    signalled_at("\"health\"", "", "sleep 3134", 143);
+}
+
+#[test]
+fn a_signal_while_the_engine_is_being_stopped_hurries_it() {
+    signalled_at("cell-finished", "", "SIM sim --host $1 --port $2; sleep 3135", 143);
+}
+
+#[test]
+fn a_stop_command_that_hangs_keeps_no_interrupted_run() {
+    let stop = ", command = \"sleep 3136\"";
+    signalled_at("cell-finished", stop, "SIM sim --host $1 --port $2; sleep 3137", 143);
 }

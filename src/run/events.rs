@@ -1,0 +1,56 @@
+//! The way of events to those who look on.
+//!
+//! What others say (a server's refusal, a line of a log) may repeat a secret that it was sent, so every
+//! word of theirs is redacted here, whoever sends it on.
+
+use std::sync::mpsc::Sender;
+
+use crate::engine::redact::Redactor;
+use crate::record::Event;
+use crate::record::run_record::CellState;
+
+/// Sends events. A lost onlooker loses no run.
+pub(super) struct Events<'a> {
+    pub(super) to: Sender<Event>,
+    pub(super) redactor: &'a Redactor,
+}
+
+impl Events<'_> {
+    pub(super) fn send(&self, mut event: Event) {
+        redact(self.redactor, &mut event);
+        let _ = self.to.send(event);
+    }
+}
+
+fn redact(redactor: &Redactor, event: &mut Event) {
+    let hide = |text: &mut String| *text = redactor.text(text);
+    match event {
+        Event::RunStarted(_)
+        | Event::LaunchStep { .. }
+        | Event::LaunchStopped { .. }
+        | Event::CellStarted { .. }
+        | Event::RunFinished { .. } => {}
+        Event::LaunchStarted { command, .. } => command.iter_mut().for_each(hide),
+        Event::LaunchReady { facts, warnings, .. } => {
+            facts.version.iter_mut().for_each(hide);
+            hide(&mut facts.model);
+            warnings.iter_mut().for_each(hide);
+        }
+        Event::LaunchFailed { failure, .. } => {
+            hide(&mut failure.message);
+            failure.exit.iter_mut().for_each(hide);
+            failure.log_tail.iter_mut().for_each(hide);
+        }
+        Event::CellPhase { note: text, .. } | Event::Warning { message: text } => hide(text),
+        Event::CellFinished { state, .. } => match state {
+            CellState::NotRun { reason: text }
+            | CellState::Unfit { message: text, .. }
+            | CellState::Broken { message: text, .. } => hide(text),
+            CellState::Measured(measurement) => {
+                measurement.failures.values_mut().for_each(|(_, words)| hide(words));
+                measurement.checks.iter_mut().for_each(|check| hide(&mut check.message));
+                measurement.warnings.iter_mut().for_each(hide);
+            }
+        },
+    }
+}

@@ -1,0 +1,236 @@
+//! The start of a launch: setup where it has not run yet, then the engine, ready; tried again where
+//! somebody took its port meanwhile.
+//!
+//! How an engine is made sure of is decided in `engine::launch`; what a failure means for the run in
+//! `conductor`.
+
+use crate::engine::launch::{self, LaunchError, Running};
+use crate::engine::log::LogFile;
+use crate::engine::supervise as process;
+use crate::matrix::{Plan, Runtime};
+use crate::record::Event;
+use crate::record::run_record::LaunchFailure;
+use crate::sim;
+use crate::suite::model::{EngineSource, Setting, SimClock};
+use crate::transport::Transport;
+
+use super::conductor::State;
+use super::halt::Cause;
+
+/// The log of setup commands, in the output directory.
+const SETUP_LOG: &str = "engine-setup.log";
+
+/// Whether the engine is simulated in this process for the whole plan, so that time need not pass.
+pub fn in_virtual_time(plan: &Plan) -> bool {
+    plan.suite.settings.iter().all(|setting| match &setting.engine.source {
+        EngineSource::Sim { clock: SimClock::Virtual, .. } => true,
+        EngineSource::Sim { clock: SimClock::Real, .. }
+        | EngineSource::Command(_)
+        | EngineSource::Url(_) => false,
+    })
+}
+
+/// Lets real time pass in a run in virtual time: for what is no simulation.
+struct RealTime(bool);
+
+impl RealTime {
+    fn during(plan: &Plan) -> RealTime {
+        let paused = in_virtual_time(plan);
+        if paused {
+            tokio::time::resume();
+        }
+        RealTime(paused)
+    }
+}
+
+impl Drop for RealTime {
+    fn drop(&mut self) {
+        if self.0 {
+            tokio::time::pause();
+        }
+    }
+}
+
+/// Why a launch gave no engine.
+pub(super) enum Start {
+    Failed(LaunchFailure),
+    Halted(Cause),
+}
+
+impl State<'_> {
+    fn step(&self, launch: usize, step: &str) {
+        self.events.send(Event::LaunchStep { launch, step: step.to_owned(), at: self.seconds() });
+    }
+
+    /// Setup where it has not run yet, then the engine, ready.
+    pub(super) async fn start(
+        &mut self,
+        launch: usize,
+        restarts: usize,
+    ) -> Result<(Running, Runtime, Transport), Start> {
+        let plan = self.conduct.plan;
+        let setting = &plan.suite.settings[plan.launches[launch].setting as usize];
+        let mut attempt = 0;
+        loop {
+            let port =
+                setting.engine.port.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
+            let port = port.map_err(|error| {
+                Start::Failed(plain_failure("process", &format!("no free port: {error}")))
+            })?;
+            let runtime = self.runtime(port, restarts);
+            let spec = plan
+                .launch_spec(launch, &runtime)
+                .map_err(|error| Start::Failed(plain_failure("process", &error.to_string())))?;
+            self.events.send(Event::LaunchStarted {
+                launch,
+                command: spec.command.iter().flat_map(|command| command.argv.clone()).collect(),
+                log: spec
+                    .command
+                    .as_ref()
+                    .and(spec.log.file_name())
+                    .map(|name| name.to_string_lossy().into_owned()),
+                at: self.seconds(),
+            });
+            self.setup(launch, &spec.env, &runtime).await?;
+            let transport = self.transport(launch, &runtime, setting)?;
+            let events = self.events;
+            let clock = self.clock;
+            let mut on_step = |step: &str| {
+                let at = clock.now().0 as f64 / 1e9;
+                events.send(Event::LaunchStep { launch, step: step.to_owned(), at });
+            };
+            let launching =
+                launch::launch(&spec, &transport, &clock, self.conduct.redactor, &mut on_step);
+            let launched = tokio::select! {
+                biased;
+                launched = launching => launched,
+                cause = self.halted() => return Err(Start::Halted(cause)),
+            };
+            match launched {
+                Ok(running) => {
+                    self.events.send(Event::LaunchReady {
+                        launch,
+                        ready_time: running.ready_time.as_secs_f64(),
+                        facts: running.facts.clone(),
+                        warnings: Vec::new(),
+                    });
+                    return Ok((running, runtime, transport));
+                }
+                // Someone took the port between our look and the engine's bind.
+                Err(error)
+                    if error.address_in_use && setting.engine.port.is_none() && attempt == 0 =>
+                {
+                    attempt += 1;
+                    self.events.send(Event::Warning {
+                        message: format!("port {port} was taken meanwhile; tried another"),
+                    });
+                }
+                Err(error) => return Err(Start::Failed(failure(error))),
+            }
+        }
+    }
+
+    fn runtime(&self, port: u16, restarts: usize) -> Runtime {
+        Runtime {
+            port,
+            secrets: self.conduct.secrets.clone(),
+            run_id: self.conduct.header.run_id.clone(),
+            run_dir: self.conduct.out.to_owned(),
+            out_dir: self.conduct.out.to_owned(),
+            launch_ordinal: restarts,
+            executable: self.conduct.executable.clone(),
+            seed: self.conduct.header.seed,
+        }
+    }
+
+    /// Runs the setup commands, once before the first launch.
+    async fn setup(
+        &mut self,
+        launch: usize,
+        env: &[(String, String)],
+        runtime: &Runtime,
+    ) -> Result<(), Start> {
+        if self.prepared {
+            return Ok(());
+        }
+        let plan = self.conduct.plan;
+        let engine = &plan.suite.settings[plan.launches[launch].setting as usize].engine;
+        let commands = plan
+            .setup(runtime)
+            .map_err(|error| Start::Failed(plain_failure("setup", &error.to_string())))?;
+        for command in commands {
+            self.step(launch, "setup");
+            let log = self.conduct.out.join(SETUP_LOG);
+            let written = LogFile::from_here(&log);
+            let _real = RealTime::during(plan);
+            let running = process::run_supervised(&command, env, None, &log, engine.setup_timeout);
+            let ended = tokio::select! {
+                biased;
+                ended = running => ended,
+                cause = self.halted() => return Err(Start::Halted(cause)),
+            };
+            let words = command.argv.join(" ");
+            let exit = match ended {
+                Ok(exit) if exit.success() => continue,
+                Ok(exit) => exit.to_string(),
+                Err(error) => error.to_string(),
+            };
+            let tail = written.telling(self.conduct.redactor);
+            return Err(Start::Failed(LaunchFailure {
+                step: "setup".to_owned(),
+                message: format!("setup command failed: {words}: {exit} (see {SETUP_LOG})"),
+                exit: Some(exit),
+                log_tail: tail,
+                mismatch: false,
+            }));
+        }
+        // A setup that failed is tried again by a later launch.
+        self.prepared = true;
+        Ok(())
+    }
+
+    /// The way to the engine; starts the simulated one where it lives in this process.
+    fn transport(
+        &self,
+        launch: usize,
+        runtime: &Runtime,
+        setting: &Setting,
+    ) -> Result<Transport, Start> {
+        match &setting.engine.source {
+            EngineSource::Sim { profile, clock: SimClock::Virtual } => {
+                let profile = match profile {
+                    Some(path) => sim::Profile::load(path),
+                    None => Ok(sim::Profile::default()),
+                };
+                let profile = profile
+                    .map_err(|error| Start::Failed(plain_failure("process", &error.to_string())))?;
+                let seed = self.conduct.plan.engine_seed(launch, runtime);
+                let model = setting.model.name.as_deref().unwrap_or("sim");
+                Ok(Transport::InProcess(sim::start_in_process(profile, seed, model, None)))
+            }
+            EngineSource::Sim { clock: SimClock::Real, .. }
+            | EngineSource::Command(_)
+            | EngineSource::Url(_) => Ok(Transport::Tcp),
+        }
+    }
+}
+
+fn plain_failure(step: &str, message: &str) -> LaunchFailure {
+    LaunchFailure {
+        step: step.to_owned(),
+        message: message.to_owned(),
+        exit: None,
+        log_tail: Vec::new(),
+        mismatch: false,
+    }
+}
+
+fn failure(error: LaunchError) -> LaunchFailure {
+    LaunchFailure {
+        step: error.step.to_owned(),
+        message: error.message,
+        exit: error.exit,
+        log_tail: error.log_tail,
+        mismatch: error.mismatch,
+    }
+}
