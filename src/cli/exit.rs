@@ -264,7 +264,7 @@ mod tests {
         }
         assert_eq!(of(&cut, unwritten), Exit::Unwritten, "the disk kept it from running");
         cut.stopped = Some(StopReason::MaxFail);
-        assert_eq!(of(&cut, NONE), Exit::Invalid, "the failures that were too many decide");
+        assert_eq!(of(&cut, NONE), Exit::Doubt, "the failures that were too many decide");
     }
 
     #[test]

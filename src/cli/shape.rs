@@ -86,8 +86,8 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
 
 /// Says that no cell of a suite is selected.
 pub fn nothing(path: &Path) -> Exit {
-    eprintln!("error: no cell of {} is selected", path.display());
-    eprintln!("  help: `tokgate list` without -E, --skip and --profile shows all cells");
+    super::say(&format!("error: no cell of {} is selected", path.display()));
+    super::say("  help: `tokgate list` without -E, --skip and --profile shows all cells");
     Exit::NothingSelected
 }
 

@@ -12,8 +12,8 @@ const BROKEN: &str =
 /// A limit that a dozen samples can't decide.
 const DOUBTFUL: &str = "[[expect]]\ntest = \"doubtful\"\nmetric = \"ttft.p90\"\nmax = \"1ms\"\n\
     [[test]]\nname = \"doubtful\"\nkind = \"decode\"\nduration = \"1s\"\nmin-tokens = 10\nmax-output = 64\n";
-/// The first request after the canary is answered with an error, so that no prompt is warm.
-const NO_WARM_UP: &str = "\n[[fault]]\nkind = \"status\"\nstatus = 500\nrequests = { nth = [2] }\n";
+/// A chat template is longer than two tokens, so that no prompt has the length that is asked for.
+const TOO_SHORT: &str = "matrix.context = [2]\nrequest.api = \"chat\"\n";
 
 /// What a suite of one decode cell and `more` exits with, on an engine with this fault.
 fn code(fault: &str, more: &str) -> i32 {
@@ -47,7 +47,7 @@ fn each_reason_has_its_code() {
     assert_eq!(code("", "[policy]\nunjudged = \"error\"\n"), 20);
     assert_eq!(code("", "[variant.a]\nengine.version = \"9.9.9\"\n"), 22);
     assert_eq!(code("", "[variant.a]\nengine.profile = \"dies.toml\"\n"), 30);
-    assert_eq!(code(NO_WARM_UP, ""), 31);
+    assert_eq!(code("", TOO_SHORT), 31);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn the_one_who_must_act_first_wins() {
     assert_eq!(code("", &both(BROKEN, &two("engine.profile = \"dies.toml\""))), 10);
     // What could not be measured, before what is in doubt.
     let doubt = both(DOUBTFUL, "[policy]\ninconclusive = \"fail\"\n");
-    assert_eq!(code(NO_WARM_UP, &doubt), 31);
+    assert_eq!(code("", &both(TOO_SHORT, &doubt)), 31);
     assert_eq!(code("", &both(&doubt, &two("engine.profile = \"dies.toml\""))), 30);
 }
 
@@ -83,10 +83,12 @@ duration = "1s"
 min-tokens = 10
 max-output = 64
 matrix.concurrency = [1, 2, 4]
+matrix.context = [2]
+request.api = "chat"
 "#,
     );
     let profile = std::fs::read_to_string(shipped("suites/sim/default.toml")).unwrap();
-    project.file("first.toml", &format!("{profile}{NO_WARM_UP}"));
+    project.file("first.toml", &profile);
     project.run(&["--fail-fast"]).exits(31);
 }
 
