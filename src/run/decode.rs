@@ -112,7 +112,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
         waves.extend(lanes.waves(bench, &form, waves.len() as u32, &mut tally).await?);
         lag = lag.max(lanes.lag);
     }
-    let traces = shared.into_traces();
+    let traces = shared.take_traces();
     // Whether a request was cached is known when it ends; where all are to be cold, each is looked at.
     let cold = Some(setting.prefix).filter(|prefix| *prefix == Prefix::Cold);
     for trace in &traces {

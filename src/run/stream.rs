@@ -167,7 +167,7 @@ impl Shared {
     }
 
     /// All requests, once every stream has come to its end.
-    pub(super) fn into_traces(&self) -> Vec<Trace> {
+    pub(super) fn take_traces(&self) -> Vec<Trace> {
         std::mem::take(&mut self.seen().ended)
     }
 }
