@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::quantile::{Tally, median};
 use super::{Base, Observations};
 use crate::clock::Stamp;
-use crate::load::{Outcome, Trace};
+use crate::load::{Outcome, TokenEvent, Trace};
 
 /// A request's rate is taken from its part inside the window if that has at least so many tokens:
 /// one that began just before the end says little.
@@ -50,16 +50,16 @@ pub fn decode(input: &DecodeInput<'_>) -> BTreeMap<Base, Observations> {
     found.insert(Base::CompletedRequests, Observations::Exact(completed.count() as f64));
     put(&mut found, Base::ChunkGap, chunk_gaps(&good, &window));
 
-    let Some(arrivals) = good.iter().map(|trace| Arrivals::of(trace)).collect::<Option<Vec<_>>>()
+    let Some(counted) = good.iter().map(|trace| Counted::of(trace)).collect::<Option<Vec<_>>>()
     else {
         return found;
     };
-    if let Some((tokens, throughput)) = output_throughput(&arrivals, &window) {
+    if let Some((tokens, throughput)) = output_throughput(&counted, &window) {
         found.insert(Base::OutputTokens, Observations::Exact(tokens as f64));
         found.insert(Base::OutputThroughput, throughput);
-        put(&mut found, Base::Itl, token_gaps(&arrivals, &window));
-        let tpot = times_per_token(&arrivals, &window);
-        put(&mut found, Base::PerRequestThroughput, stream_rates(&arrivals, &tpot, &window));
+        put(&mut found, Base::Itl, token_gaps(&counted, &window));
+        let tpot = times_per_token(&counted, &window);
+        put(&mut found, Base::PerRequestThroughput, stream_rates(&counted, &tpot, &window));
         let mut tally = Tally::default();
         tpot.iter().for_each(|seconds| tally.add(seconds * 1e3, 1));
         put(&mut found, Base::Tpot, tally.finish());
@@ -203,52 +203,58 @@ impl Cut {
     }
 }
 
-/// The arrivals of one request: events of one stamp came in one read and are one arrival.
-struct Arrivals {
-    stream: u32,
-    sent: Stamp,
-    /// Stamp and tokens, the latter not 0.
-    tokens: Vec<(Stamp, u64)>,
-}
+/// A request whose tokens are all known.
+///
+/// It is walked through again for each metric: a copy of a long window's events would double what
+/// the client needs.
+struct Counted<'a>(&'a Trace);
 
-impl Arrivals {
+impl<'a> Counted<'a> {
     /// `None` where a count is unknown.
-    fn of(trace: &Trace) -> Option<Arrivals> {
-        let mut tokens: Vec<(Stamp, u64)> = Vec::with_capacity(trace.events.len());
-        for event in &trace.events {
-            let count = u64::from(event.tokens?);
-            match tokens.last_mut() {
-                Some((at, total)) if *at == event.at => *total += count,
-                Some(_) | None if count > 0 => tokens.push((event.at, count)),
-                Some(_) | None => {}
+    fn of(trace: &'a Trace) -> Option<Counted<'a>> {
+        trace.events.iter().all(|event| event.tokens.is_some()).then_some(Counted(trace))
+    }
+
+    /// Stamp and tokens of each arrival, the latter not 0: events of one stamp came in one read and
+    /// are one arrival.
+    fn arrivals(&self) -> impl Iterator<Item = (Stamp, u64)> + 'a {
+        let mut events = self.0.events.iter().peekable();
+        let tokens = |event: &TokenEvent| u64::from(event.tokens.unwrap_or(0));
+        std::iter::from_fn(move || {
+            let first = events.next()?;
+            let mut count = tokens(first);
+            while let Some(more) = events.next_if(|event| event.at == first.at) {
+                count += tokens(more);
             }
-        }
-        Some(Arrivals { stream: trace.stream, sent: trace.sent, tokens })
+            Some((first.at, count))
+        })
+        .filter(|(_, tokens)| *tokens > 0)
     }
 
     /// Each gap between two arrivals: begin, end, tokens that came at its end.
-    fn gaps(&self) -> impl Iterator<Item = (Stamp, Stamp, u64)> + '_ {
-        self.tokens.windows(2).map(|pair| (pair[0].0, pair[1].0, pair[1].1))
+    fn gaps(&self) -> impl Iterator<Item = (Stamp, Stamp, u64)> + 'a {
+        let ends = self.arrivals().skip(1);
+        self.arrivals().zip(ends).map(|((begin, _), (end, tokens))| (begin, end, tokens))
     }
 }
 
 /// Tokens of the window and their rate. The tokens of an arrival were made since the one before
 /// it, so batches share them by time; the window's own edges are events, where nothing is shared.
-fn output_throughput(arrivals: &[Arrivals], window: &Cut) -> Option<(u64, Observations)> {
+fn output_throughput(requests: &[Counted<'_>], window: &Cut) -> Option<(u64, Observations)> {
     let mut total = 0;
     let mut batches = vec![0.0; window.batches as usize];
-    for request in arrivals {
-        let mut before = request.sent;
-        for (at, tokens) in &request.tokens {
-            if window.holds(*at) {
+    for request in requests {
+        let mut before = request.0.sent;
+        for (at, tokens) in request.arrivals() {
+            if window.holds(at) {
                 total += tokens;
                 let span = at.seconds_since(before.max(window.from));
-                window.overlaps(before, *at, |index, overlap| {
+                window.overlaps(before, at, |index, overlap| {
                     let share = if span > 0.0 { overlap / span } else { 1.0 };
-                    batches[index] += *tokens as f64 * share;
+                    batches[index] += tokens as f64 * share;
                 });
             }
-            before = *at;
+            before = at;
         }
     }
     let batch = window.batch();
@@ -264,9 +270,9 @@ fn output_throughput(arrivals: &[Arrivals], window: &Cut) -> Option<(u64, Observ
 
 /// Seconds per output token of each request, over its part inside the window: from its last
 /// arrival before the window, else its first one inside, to its last one inside.
-fn times_per_token(arrivals: &[Arrivals], window: &Cut) -> Vec<f64> {
+fn times_per_token(requests: &[Counted<'_>], window: &Cut) -> Vec<f64> {
     let mut parts = Vec::new();
-    for request in arrivals {
+    for request in requests {
         let inside: Vec<_> = request.gaps().filter(|(_, end, _)| window.holds(*end)).collect();
         let (Some((begin, _, _)), Some((_, end, _))) = (inside.first(), inside.last()) else {
             continue;
@@ -279,15 +285,15 @@ fn times_per_token(arrivals: &[Arrivals], window: &Cut) -> Vec<f64> {
 }
 
 /// The median rate of a request, with the median rate of a stream in each batch.
-fn stream_rates(arrivals: &[Arrivals], tpot: &[f64], window: &Cut) -> Option<Observations> {
+fn stream_rates(requests: &[Counted<'_>], tpot: &[f64], window: &Cut) -> Option<Observations> {
     let rates: Vec<f64> = tpot.iter().filter(|s| **s > 0.0).map(|s| 1.0 / s).collect();
     let rate = median(&rates)?;
     // Tokens and seconds of decoding, by stream and batch. The gap between two requests of a
     // stream is no decoding.
     let mut by_stream: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
-    for request in arrivals {
+    for request in requests {
         let batches = by_stream
-            .entry(request.stream)
+            .entry(request.0.stream)
             .or_insert_with(|| vec![(0.0, 0.0); window.batches as usize]);
         for (begin, end, tokens) in
             request.gaps().filter(|(begin, end, _)| *end > window.from && *begin < window.to)
@@ -311,9 +317,9 @@ fn stream_rates(arrivals: &[Arrivals], tpot: &[f64], window: &Cut) -> Option<Obs
 }
 
 /// Gaps whose end lies in the window, shared among the tokens that they brought.
-fn token_gaps(arrivals: &[Arrivals], window: &Cut) -> Option<Observations> {
+fn token_gaps(requests: &[Counted<'_>], window: &Cut) -> Option<Observations> {
     let mut tally = Tally::default();
-    for (begin, end, tokens) in arrivals.iter().flat_map(Arrivals::gaps) {
+    for (begin, end, tokens) in requests.iter().flat_map(Counted::gaps) {
         if window.holds(end) {
             tally.add(end.seconds_since(begin) * 1e3 / tokens as f64, tokens);
         }
@@ -345,7 +351,7 @@ fn emitting(good: &[&Trace], window: &Cut) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Failure, FailureClass, TokenEvent};
+    use crate::load::{Failure, FailureClass};
 
     fn at(ms: f64) -> Stamp {
         Stamp((ms * 1e6).round() as u64)
