@@ -228,6 +228,8 @@ pub struct LaunchFailure {
     pub log_tail: Vec<String>,
     /// Whether engine or hardware are not what the suite declares (exit 22), not infrastructure (30).
     pub mismatch: bool,
+    /// Seconds from the start to the failure; 0 where nothing was started.
+    pub seconds: f64,
 }
 
 /// What a cell's facts come to.

@@ -226,11 +226,12 @@ fn launch_case(
         output.extend(outcome.warnings.iter().map(|text| format!("warning: {}", line(text))));
     }
     let ready = ready_time.filter(|seconds| seconds.is_finite());
+    let failed_after = outcome.and_then(|it| it.failure.as_ref()).map(|failure| failure.seconds);
     Case {
         // A cell's classname has the test's name behind this, so the two never meet.
         classname: line(prefix),
         name: line(&planned.name),
-        millis: millis(ready.unwrap_or(0.0)),
+        millis: millis(ready.or(failed_after).unwrap_or(0.0)),
         place: clean_place(&planned.place),
         standing,
         properties: ready

@@ -458,6 +458,7 @@ pub(crate) fn every_verdict() -> RunRecord {
             exit: Some("exit status 1".into()),
             log_tail: vec!["loading".into(), nasty(), "CUDA out of memory".into()],
             mismatch: false,
+            seconds: 12.5,
         }),
         ..LaunchOutcome::default()
     };

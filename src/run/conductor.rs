@@ -149,13 +149,15 @@ impl State<'_> {
             let mut next = cells.start;
             let mut restarts = 0;
             while next < cells.end {
+                let began = self.clock.now();
                 let (running, runtime, transport) = match self.start(launch, restarts).await {
                     Ok(started) => started,
                     Err(Start::Halted(cause)) => {
                         self.end_unless_ended(cause);
                         return;
                     }
-                    Err(Start::Failed(failure)) => {
+                    Err(Start::Failed(mut failure)) => {
+                        failure.seconds = self.clock.now().seconds_since(began);
                         self.events.send(Event::LaunchFailed { launch, failure });
                         break;
                     }
@@ -177,7 +179,8 @@ impl State<'_> {
                 match served {
                     Served::Whole => break,
                     Served::Halted(_) => return,
-                    Served::Died { next: left, failure } => {
+                    Served::Died { next: left, mut failure } => {
+                        failure.seconds = self.clock.now().seconds_since(began);
                         next = left;
                         if next < cells.end && restarts < self.restarts(launch) {
                             restarts += 1;
@@ -236,6 +239,7 @@ impl State<'_> {
                     exit: None,
                     log_tail: Vec::new(),
                     mismatch: true,
+                    seconds: 0.0,
                 },
             });
         }
@@ -389,7 +393,8 @@ impl State<'_> {
     ) -> (Running, Served) {
         let step = "serving".to_owned();
         let log_tail = running.log_tail();
-        let failure = LaunchFailure { step, message, exit, log_tail, mismatch: false };
+        let failure =
+            LaunchFailure { step, message, exit, log_tail, mismatch: false, seconds: 0.0 };
         (running, Served::Died { next, failure })
     }
 

@@ -182,6 +182,7 @@ impl State<'_> {
                 exit: Some(exit),
                 log_tail: tail,
                 mismatch: false,
+                seconds: 0.0,
             }));
         }
         // A setup that failed is tried again by a later launch.
@@ -222,6 +223,7 @@ fn plain_failure(step: &str, message: &str) -> LaunchFailure {
         exit: None,
         log_tail: Vec::new(),
         mismatch: false,
+        seconds: 0.0,
     }
 }
 
@@ -232,5 +234,6 @@ fn failure(error: LaunchError) -> LaunchFailure {
         exit: error.exit,
         log_tail: error.log_tail,
         mismatch: error.mismatch,
+        seconds: 0.0,
     }
 }

@@ -67,6 +67,7 @@ fn failed(launch: usize) -> Event {
         exit: Some("exit status 1".into()),
         log_tail: Vec::new(),
         mismatch: false,
+        seconds: 0.0,
     };
     Event::LaunchFailed { launch, failure }
 }
