@@ -40,6 +40,7 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         tags: suite.tags.clone(),
         plan_hash: plan.hash.clone(),
         seed: input.seed,
+        virtual_time: crate::run::in_virtual_time(plan),
         started: jiff::Timestamp::now()
             .round(jiff::Unit::Second)
             .map_or_else(|_| jiff::Timestamp::now().to_string(), |now| now.to_string()),

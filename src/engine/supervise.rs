@@ -237,15 +237,20 @@ fn why_not(error: &std::io::Error, argv: &[String], task: &Task) -> String {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let program = argv.first().map_or("", String::as_str);
     if let Some(cwd) = task.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return format!("{text}: the directory {}", cwd.display());
+        return format!("can't start `{program}` in {}: {text}", cwd.display());
     }
     if error.kind() == std::io::ErrorKind::NotFound && program.contains('/') {
         let found = task.cwd.as_deref().unwrap_or(".".as_ref()).join(program);
         if found.exists() {
-            return format!("{text}: the interpreter that {program} names in its first line");
+            return format!(
+                "can't start `{program}`: the interpreter that its first line names is not there"
+            );
         }
     }
-    format!("{text}: {program}")
+    if error.kind() == std::io::ErrorKind::NotFound && !program.contains('/') {
+        return format!("can't start `{program}`: {text} in any directory of PATH");
+    }
+    format!("can't start `{program}`: {text}")
 }
 
 /// What is due while a tree ends.
@@ -438,7 +443,7 @@ mod tests {
     fn reports_travel_as_lines() {
         for report in [
             Report::Started(7),
-            Report::Failed("No such file or directory: vllm".to_owned()),
+            Report::Failed("can't start `vllm`".to_owned()),
             Report::Exited { code: None, signal: Some(9) },
         ] {
             let line = serde_json::to_string(&report).unwrap();

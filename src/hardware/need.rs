@@ -74,6 +74,12 @@ impl Need {
         {
             problems.push(format!("hardware.os: declared \"{os}\", found {}", facts.os));
         }
+        let wanted = self.gpu.is_some() || self.vram.is_some() || self.count.is_some_and(some);
+        if wanted && facts.gpus.is_empty() {
+            // One word on what is not there at all, instead of one for each of its properties.
+            problems.push(format!("declared {}, found {}", self.gpus(), nothing(facts, "no GPU")));
+            return problems;
+        }
         self.gpu_problems(facts, &mut problems);
         if let Some(required) = &self.driver {
             let found = facts.driver.as_deref();
@@ -88,6 +94,17 @@ impl Need {
             }
         }
         problems
+    }
+
+    /// The GPUs that are declared, in words.
+    fn gpus(&self) -> String {
+        let count = match self.count {
+            Some(Count::Exactly(n)) => format!("{n} × "),
+            Some(Count::AtLeast(n)) => format!("at least {n} × "),
+            None => String::new(),
+        };
+        let memory = self.vram.as_ref().map_or(String::new(), |vram| format!(" of {vram}"));
+        format!("{count}{}{memory}", self.gpu.as_deref().unwrap_or("GPU"))
     }
 
     fn gpu_problems(&self, facts: &Facts, problems: &mut Vec<String>) {
@@ -120,6 +137,12 @@ impl Need {
                 problems.push(format!("hardware.vram: declared {vram}, found {found}"));
             }
         }
+    }
+}
+
+fn some(count: Count) -> bool {
+    match count {
+        Count::Exactly(n) | Count::AtLeast(n) => n > 0,
     }
 }
 
@@ -239,13 +262,15 @@ mod tests {
             gpu_note: Some("no NVIDIA driver: libnvidia-ml.so.1 not found".to_owned()),
             ..Facts::default()
         };
-        let problems = page().problems(&facts);
-        assert_eq!(problems.len(), 4);
         assert_eq!(
-            problems[0],
-            "hardware.gpu: declared \"h200\", found no GPU (no NVIDIA driver: libnvidia-ml.so.1 not found)"
+            page().problems(&facts),
+            [
+                "declared 8 × h200 of 141 GB (or 141 GiB), within 5 %, found no GPU (no NVIDIA driver: libnvidia-ml.so.1 not found)"
+            ]
         );
-        assert!(problems[3].contains("found no driver (no NVIDIA driver"), "{}", problems[3]);
+        let driver_alone = Need { here: true, driver: Some(">=570".to_owned()), ..Need::default() };
+        let said = driver_alone.problems(&facts);
+        assert!(said[0].contains("found no driver (no NVIDIA driver"), "{said:?}");
     }
 
     #[test]

@@ -176,6 +176,7 @@ mod tests {
         let header = serde_json::json!({
             "format": 1, "tokgate": "0.1.0", "run-id": "r", "suite": "s", "path": "s.toml",
             "tags": [], "plan-hash": "h", "seed": 7, "started": "2026-01-01T00:00:00Z",
+            "virtual-time": false,
             "machine": { "os": "linux", "kernel": "", "hostname": "", "cpu": "", "cores": 2,
                 "memory": 0, "gpus": [], "driver": null, "gpu-note": null },
             "declared": { "model": null, "revision": null, "quantization": null,

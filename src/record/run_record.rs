@@ -33,6 +33,8 @@ pub struct RunHeader {
     pub seed: u64,
     /// When it began, RFC 3339 in UTC.
     pub started: String,
+    /// Whether its seconds are those of a clock that runs as fast as the machine can.
+    pub virtual_time: bool,
     /// Facts of the machine.
     pub machine: crate::hardware::Facts,
     /// What the suite says of model and hardware, for the heading.

@@ -88,6 +88,9 @@ impl Counts {
 pub fn last_line(record: &RunRecord) -> String {
     let counts = Counts::of(record).sentence();
     match record.seconds {
+        Some(seconds) if record.header.virtual_time => {
+            format!("{counts} in {} of virtual time", elapsed(seconds))
+        }
         Some(seconds) => format!("{counts} in {}", elapsed(seconds)),
         None => format!("{counts}; the run has not ended"),
     }

@@ -31,6 +31,7 @@ fn header(suite: &str) -> RunHeader {
         tags: vec!["nightly".into()],
         plan_hash: "c0ffee".into(),
         seed: 42,
+        virtual_time: false,
         started: "2026-09-17T20:47:00Z".into(),
         machine: hardware::Facts {
             os: "linux".into(),

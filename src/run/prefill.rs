@@ -10,6 +10,9 @@ use crate::suite::model::Prefix;
 use super::cell::{Bench, Tally};
 use super::heartbeat::Lags;
 
+/// So many failed samples in a row end the cell.
+const FAILURES_IN_A_ROW: usize = 3;
+
 /// Measures the cell with `samples` requests, and as many again where the verdict asks for it.
 pub(super) async fn measure(bench: &mut Bench<'_>, samples: u32) -> CellState {
     match attempt(bench, samples).await {
@@ -28,6 +31,7 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     let mut taken = Vec::new();
     let mut planned = samples;
     let mut extended = false;
+    let mut hopeless = false;
     loop {
         for ordinal in taken.len() as u32..planned {
             bench.phase("prefill", format!("sample {} of {planned}", ordinal + 1));
@@ -38,11 +42,19 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             tally.count(&trace);
             tally.prompt(&trace, length, Some(Prefix::Cold));
             taken.push(sample(&trace, length));
+            // Each may take the whole idle limit to fail.
+            if taken.iter().rev().take(FAILURES_IN_A_ROW).filter(|it| it.is_none()).count()
+                == FAILURES_IN_A_ROW
+            {
+                hopeless = true;
+                break;
+            }
         }
         let good = taken.iter().flatten().copied().collect::<Vec<_>>();
         let mut measurement = Measurement { extended, ..tally.measurement(bench) };
         measurement.observations = observe::prefill(&good);
         let more = !extended
+            && !hopeless
             && samples > 1
             && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
         if !more {

@@ -14,6 +14,8 @@ use crate::load::{Cancel, Client, Outcome, Prepared, TokenEvent, Trace};
 use crate::measure::window::{State, Window};
 use crate::suite::model::DecodeSetting;
 
+/// A stream that fails so often in a row will not have its tokens.
+const FAILURES_IN_A_ROW: u32 = 6;
 /// Rest of a stream after a failed request, so that a dead engine is not hammered.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 
@@ -40,6 +42,8 @@ pub(super) struct Seen {
     failures: u64,
     /// Failures in a row over all streams; any token resets it.
     fruitless: u64,
+    /// Failures in a row of each stream; a request that ends well resets it.
+    in_a_row: Vec<u32>,
     tokens: u64,
 }
 
@@ -54,7 +58,16 @@ impl Shared {
         let mut window = Window::new(streams, setting.duration, setting.min_tokens);
         window.set_gauges_ok(gauges_ok);
         let flying = (0..streams).map(|_| None).collect();
-        let seen = Seen { window, ended: Vec::new(), flying, failures: 0, fruitless: 0, tokens: 0 };
+        let in_a_row = vec![0; streams as usize];
+        let seen = Seen {
+            window,
+            ended: Vec::new(),
+            flying,
+            failures: 0,
+            fruitless: 0,
+            in_a_row,
+            tokens: 0,
+        };
         Shared {
             seen: Mutex::new(seen),
             closing: AtomicBool::new(false),
@@ -91,9 +104,11 @@ impl Shared {
             Outcome::Failed(_) => {
                 seen.failures += 1;
                 seen.fruitless += 1;
+                seen.in_a_row[trace.stream as usize] += 1;
                 self.changed.notify_one();
             }
-            Outcome::Complete | Outcome::Cancelled => {}
+            Outcome::Complete => seen.in_a_row[trace.stream as usize] = 0,
+            Outcome::Cancelled => {}
         }
         seen.ended.push(trace);
     }
@@ -103,9 +118,12 @@ impl Shared {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing but failures: more waiting would not help.
+    /// Nothing but failures, of all streams or of one: more waiting would not help. A stalled request
+    /// takes the whole idle limit to fail, so this is what bounds a cell.
     pub(super) fn hopeless(&self) -> bool {
-        self.seen().fruitless >= u64::from(self.streams).max(4) * 3
+        let seen = self.seen();
+        seen.fruitless >= u64::from(self.streams).max(2) * 2
+            || seen.in_a_row.iter().any(|failures| *failures >= FAILURES_IN_A_ROW)
     }
 
     pub(super) fn note(&self) -> String {

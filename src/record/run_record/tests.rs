@@ -35,6 +35,7 @@ fn header() -> RunHeader {
         tags: Vec::new(),
         plan_hash: "h".into(),
         seed: 1,
+        virtual_time: false,
         started: "2026-11-30T00:00:00Z".into(),
         machine: crate::hardware::Facts::default(),
         declared: Declared::default(),
