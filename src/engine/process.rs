@@ -295,7 +295,7 @@ async fn follow(mut child: Child, pid: i32, reports: ChildStdout, state: watch::
 }
 
 /// Waits until every supervisor that this process started is gone, at most `limit`: one whose
-/// its handle was dropped still ends its tree.
+/// handle was dropped still ends its tree.
 pub async fn all_gone(limit: Duration) {
     let waiting = async {
         loop {
