@@ -16,7 +16,7 @@ use super::process::{ExitInfo, Start, Supervised};
 use super::ready::{self, Listed, Sign};
 use super::redact::Redactor;
 use super::remote::{Answer, LIMIT, Remote, RemoteError};
-use super::{Facts, LaunchSpec};
+use super::{Canary, Facts, LaunchSpec};
 use crate::clock::Clock;
 use crate::quantity::print_duration;
 use crate::transport::Transport;
@@ -428,13 +428,16 @@ impl Wait<'_> {
     }
 
     async fn canary(&mut self, remote: &Remote) -> Result<(), Fault> {
-        let mut chat = false;
+        let mut chat = match self.spec.canary {
+            Canary::Completions | Canary::Either => false,
+            Canary::Chat => true,
+        };
         loop {
             let (path, body) = ready::canary(remote.model(), chat);
             // The first completion may compile kernels for minutes: it has all the time there is.
             let asking = remote.post(path, &body, self.spec.ready.timeout);
             let sign = match self.ask(&format!("POST {path}"), asking).await {
-                Ok(answer) if answer.is_absent() && !chat => {
+                Ok(answer) if answer.is_absent() && !chat && self.spec.canary == Canary::Either => {
                     chat = true;
                     continue;
                 }

@@ -55,6 +55,17 @@ pub struct ReadySpec {
     pub completion: bool,
 }
 
+/// Which endpoint the canary asks: that of the requests that will follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Canary {
+    /// `/v1/completions`.
+    Completions,
+    /// `/v1/chat/completions`.
+    Chat,
+    /// Completions, or chat where there are none: no request follows.
+    Either,
+}
+
 /// How an engine is ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopSpec {
@@ -97,6 +108,8 @@ pub struct LaunchSpec {
     pub version: Option<String>,
     /// Readiness.
     pub ready: ReadySpec,
+    /// Which endpoint the canary asks.
+    pub canary: Canary,
     /// Stopping.
     pub stop: StopSpec,
     /// Texts that the log must hold once ready.

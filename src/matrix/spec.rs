@@ -11,7 +11,9 @@ use super::launch::{
 };
 use super::scene::{Blame, Moment, Role};
 use super::{Cell, Plan, naming};
-use crate::engine::{Command, LaunchSpec, StopSpec};
+use crate::engine::{Canary, Command, LaunchSpec, StopSpec};
+use crate::load::Api;
+use crate::measure::TestKind;
 use crate::suite::model::EngineSource;
 use crate::template::TemplateError;
 
@@ -154,8 +156,25 @@ impl Plan {
             metrics_urls: rendered.metrics,
             model: setting.model.name.clone(),
             ready: engine.ready.clone(),
+            canary: self.canary(),
             stop: StopSpec { grace: engine.stop_grace, command: rendered.stop.map(command) },
             log_must_contain: engine.log_must_contain.clone(),
+        }
+    }
+
+    /// The endpoint of the suite's requests.
+    fn canary(&self) -> Canary {
+        let requests = self.suite.tests.iter().filter(|test| match test.kind.kind() {
+            TestKind::Prefill | TestKind::Decode => true,
+            TestKind::Startup => false,
+        });
+        let apis: Vec<Api> = requests.map(|test| test.request.api).collect();
+        if apis.is_empty() {
+            Canary::Either
+        } else if apis.iter().all(|api| *api == Api::Chat) {
+            Canary::Chat
+        } else {
+            Canary::Completions
         }
     }
 

@@ -16,7 +16,7 @@ use tokgate::clock::Clock;
 use tokgate::engine::launch::{LaunchError, Running, free_port, launch};
 use tokgate::engine::redact::Redactor;
 use tokgate::engine::supervise::{ExitInfo, use_executable};
-use tokgate::engine::{Command, Kind, LaunchSpec, ReadySpec, StopSpec};
+use tokgate::engine::{Canary, Command, Kind, LaunchSpec, ReadySpec, StopSpec};
 use tokgate::transport::Transport;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -75,6 +75,7 @@ impl Stage {
             version: None,
             ready: ReadySpec { timeout: PATIENCE, models: true, completion: true },
             stop: StopSpec { grace: SECOND, command: None },
+            canary: Canary::Completions,
             log_must_contain: Vec::new(),
         }
     }
@@ -232,6 +233,24 @@ async fn what_the_suite_declares_is_held_against_the_engine() {
     let error = refused(&stage.toy("--mute")).await;
     assert_eq!(error.step, "canary");
     assert!(error.message.contains("no token"), "{error}");
+}
+
+#[tokio::test]
+async fn the_canary_asks_what_the_tests_will_ask() {
+    for (options, canary, path) in [
+        ("", Canary::Chat, "/v1/chat/completions"),
+        ("--chat", Canary::Completions, "/v1/completions"),
+    ] {
+        let stage = Stage::new();
+        let mut spec = stage.toy(options);
+        spec.canary = canary;
+        let error = refused(&spec).await;
+        assert_eq!(error.step, "canary");
+        assert!(error.message.contains(path) && error.message.contains("404"), "{error}");
+        spec.canary = Canary::Either;
+        let mut running = start(&spec).await.0.unwrap();
+        running.stop(SECOND).await;
+    }
 }
 
 #[tokio::test]

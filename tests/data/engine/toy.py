@@ -4,6 +4,7 @@
 --grandchild   start a child in a session of its own that ignores TERM; its pid goes to `pids`
 --chatty       10 MB of log before it is ready: without line ends, and bytes that are no text
 --mute         completions without a token
+--chat         chat completions, and no others
 """
 import json
 import os
@@ -92,12 +93,18 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if not self.allowed():
             return
-        if self.path == "/v1/completions":
+        if self.path == ("/v1/chat/completions" if "--chat" in options else "/v1/completions"):
             mute = "--mute" in options
             self.answer(
                 200,
                 {
-                    "choices": [{"text": "" if mute else " hi", "finish_reason": "length"}],
+                    "choices": [
+                        {
+                            "text": "" if mute else " hi",
+                            "message": {"content": "" if mute else " hi"},
+                            "finish_reason": "length",
+                        }
+                    ],
                     "usage": {"prompt_tokens": 1, "completion_tokens": 0 if mute else 1},
                 },
             )
