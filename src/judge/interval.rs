@@ -4,6 +4,8 @@
 //! what was observed: batch means and samples by Student's t, percentiles by exact binomial counts,
 //! counts and single readings not at all. What a limit makes of it is decided in `limit`.
 
+use std::collections::BTreeMap;
+
 use super::{Estimate, Method};
 use crate::measure::distribution::{exceedances, t_critical};
 use crate::measure::quantile::{Ordered, median};
@@ -52,6 +54,7 @@ pub fn levels(observed: &Observations, stat: Option<Stat>, alpha: f64, extended:
         Observations::Waves(waves) => {
             (waves.len(), !matches!(stat, None | Some(Stat::Mean | Stat::P50)))
         }
+        Observations::Told(_) => (observed.count() as usize, false),
         Observations::Exact(_) | Observations::Point(_) => return alpha,
     };
     level(alpha, if extended { n as u64 / 2 } else { n as u64 }, counts)
@@ -93,6 +96,7 @@ pub fn estimate_shared(
             samples(&Ordered::counted(values.clone()), stat.unwrap_or(Stat::Mean), alpha, shared)?
         }
         Observations::Waves(waves) => self::waves(waves, stat.unwrap_or(Stat::Mean), alpha)?,
+        Observations::Told(values) => told(values, stat, alpha)?,
         Observations::Exact(value) => Estimate {
             value: *value,
             lower: Some(*value),
@@ -260,6 +264,21 @@ fn waves(waves: &[Vec<f64>], stat: Stat, alpha: f64) -> Result<Estimate, NoData>
     }
 }
 
+/// Each repeat is one observation: one alone is judged by its value.
+fn told(
+    values: &BTreeMap<Stat, Vec<f64>>,
+    stat: Option<Stat>,
+    alpha: f64,
+) -> Result<Estimate, NoData> {
+    let stat = stat.unwrap_or(Stat::Mean);
+    let values = values.get(&stat).filter(|values| !values.is_empty());
+    let values = values.ok_or_else(|| NoData(format!("no {} was told", stat.name())))?;
+    match values[..] {
+        [value] => Ok(point(value, 1)),
+        _ => samples(&Ordered::of(values), Stat::Mean, alpha, 1.0),
+    }
+}
+
 /// The value of a metric alone, for tables.
 pub fn value(observed: &Observations, stat: Option<Stat>) -> Option<f64> {
     let ordered = match observed {
@@ -268,6 +287,9 @@ pub fn value(observed: &Observations, stat: Option<Stat>) -> Option<f64> {
         Observations::Samples(values) => Ordered::of(values),
         Observations::Histogram(values) => Ordered::counted(values.clone()),
         Observations::Waves(waves) => Ordered::of(&waves.concat()),
+        Observations::Told(values) => {
+            return Ordered::of(values.get(&stat.unwrap_or(Stat::Mean))?).mean();
+        }
     };
     match stat.unwrap_or(Stat::Mean) {
         Stat::Mean => ordered.mean(),

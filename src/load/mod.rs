@@ -5,10 +5,12 @@
 //! It decides nothing about figures or verdicts: `measure` makes figures of traces.
 
 pub mod answer;
+pub mod arrival;
 pub mod cancel;
 pub mod client;
 pub mod event;
 pub mod fit;
+pub mod length;
 mod payload;
 pub mod prompt;
 pub mod request;
@@ -17,9 +19,11 @@ pub mod sse;
 pub mod tally;
 pub mod trace;
 
+pub use arrival::Arrival;
 pub use cancel::{Cancel, Canceller};
 pub use client::{Client, Endpoint};
 pub use fit::Fit;
+pub use length::Length;
 pub use prompt::{Prompt, PromptKey, PromptKind, Vocabulary};
 pub use request::{Ask, Prepared};
 pub use trace::{Failure, FailureClass, Outcome, TokenEvent, Trace, Usage, Warning};

@@ -150,8 +150,7 @@ impl Index {
         let mut bounds: Vec<Vec<TestBound>> = vec![Vec::new(); suite.tests.len()];
         for (expectation, asked) in suite.expectations.iter().enumerate() {
             for &test in &asked.tests {
-                let kind = suite.tests[test].kind.kind();
-                if !asked.metric.base.entry().tests.contains(&kind) {
+                if !suite.tests[test].kind.produces(asked.metric) {
                     continue;
                 }
                 let Some(filter) = Sieve::new(&asked.filter, suite, test) else { continue };

@@ -120,7 +120,7 @@ impl Plan {
                 .map(|bound| bound.target)
         };
         let seconds = match &self.test(cell).kind {
-            TestSetting::Startup => 0.0,
+            TestSetting::Startup | TestSetting::Serve(_) | TestSetting::Command(_) => 0.0,
             TestSetting::Prefill { samples, .. } => {
                 let rate = target(Base::PrefillThroughput, None, Side::Min).unwrap_or(PREFILL_RATE);
                 1.0 + f64::from(*samples) * context / rate
@@ -166,7 +166,7 @@ pub(super) fn context_tokens(test: &Test, position: Option<usize>, point: &[u16]
         None => match &test.kind {
             TestSetting::Prefill { context, .. } => *context,
             TestSetting::Decode(setting) => setting.context,
-            TestSetting::Startup => 0,
+            TestSetting::Serve(_) | TestSetting::Startup | TestSetting::Command(_) => 0,
         },
     }
 }
@@ -177,7 +177,8 @@ pub(super) fn concurrency(test: &Test, position: Option<usize>, point: &[u16]) -
         Some(position) => count(&test.axes[position].values[usize::from(point[position])]),
         None => match &test.kind {
             TestSetting::Decode(setting) => setting.concurrency,
-            TestSetting::Prefill { .. } | TestSetting::Startup => 1,
+            TestSetting::Serve(setting) => setting.concurrency,
+            TestSetting::Prefill { .. } | TestSetting::Startup | TestSetting::Command(_) => 1,
         },
     }
 }

@@ -450,7 +450,8 @@ fn matrix(suite: &Suite) -> Value {
                 (TestSetting::Prefill { .. }, _) => Some(1),
                 (TestSetting::Decode(setting), "context") => Some(setting.context),
                 (TestSetting::Decode(setting), _) => Some(setting.concurrency),
-                (TestSetting::Startup, _) => None,
+                (TestSetting::Serve(setting), "concurrency") => Some(setting.concurrency),
+                (TestSetting::Serve(_) | TestSetting::Startup | TestSetting::Command(_), _) => None,
             })
             .collect();
         fields.push((name.to_owned(), Value::from(values.into_iter().collect::<Vec<_>>())));

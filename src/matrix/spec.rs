@@ -165,8 +165,8 @@ impl Plan {
     /// The endpoint of the suite's requests.
     fn canary(&self) -> Canary {
         let requests = self.suite.tests.iter().filter(|test| match test.kind.kind() {
-            TestKind::Prefill | TestKind::Decode => true,
-            TestKind::Startup => false,
+            TestKind::Prefill | TestKind::Decode | TestKind::Serve => true,
+            TestKind::Startup | TestKind::Command => false,
         });
         let apis: Vec<Api> = requests.map(|test| test.request.api).collect();
         if apis.is_empty() {

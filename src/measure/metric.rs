@@ -2,8 +2,10 @@
 //!
 //! The only list; whoever names a metric parses it here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -27,26 +29,50 @@ pub enum TestKind {
     Prefill,
     /// Looping streams in a window, prompts warmed.
     Decode,
+    /// Requests as a service gets them, from their arrival to their end.
+    Serve,
     /// The launch itself.
     Startup,
+    /// An external tool against the launched engine, its result read.
+    Command,
 }
 
 impl TestKind {
     /// Every kind, in the order in which a launch runs them.
-    pub const ALL: [TestKind; 3] = [TestKind::Startup, TestKind::Prefill, TestKind::Decode];
+    pub const ALL: [TestKind; 5] = [
+        TestKind::Startup,
+        TestKind::Prefill,
+        TestKind::Decode,
+        TestKind::Serve,
+        TestKind::Command,
+    ];
 
     /// The name in a suite file.
     pub fn name(self) -> &'static str {
         match self {
             TestKind::Prefill => "prefill",
             TestKind::Decode => "decode",
+            TestKind::Serve => "serve",
             TestKind::Startup => "startup",
+            TestKind::Command => "command",
         }
     }
 }
 
 /// Which way a metric gets better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// More is better: bounds are `min`.
@@ -105,13 +131,87 @@ pub enum Base {
     ReadyTime,
     /// KV capacity that the engine reports.
     KvCapacity,
+    /// From the sending of a request to its end.
+    E2eLatency,
+    /// As [`Base::Ttft`], from the time at which the request was due.
+    TtftDue,
+    /// As [`Base::E2eLatency`], from the time at which the request was due.
+    E2eLatencyDue,
+    /// Requests that ended well in the window ÷ window.
+    RequestThroughput,
+    /// Of these the ones that kept every limit of the test's `slo`.
+    Goodput,
+    /// Share of the requests that failed.
+    ErrorRate,
+    /// A metric that a `command` test defines.
+    User(UserMetric),
+}
+
+/// A metric that a `command` test of a suite defines: `[a-z][a-z0-9_]*`, unlike every name of the catalogue
+/// that has a dash; `check` refuses the others.
+///
+/// In a record it is written with all that is known of it, `exact_match{higher,%}`, so that a record
+/// needs no suite to be read. Names and units live as long as the program: there are a few for each suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserMetric {
+    name: &'static str,
+    unit: &'static str,
+    better: Direction,
+}
+
+impl UserMetric {
+    /// The metric of this name.
+    pub fn new(name: &str, unit: &str, better: Direction) -> UserMetric {
+        UserMetric { name: kept(name), unit: kept(unit), better }
+    }
+
+    /// Its name in suites and reports.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// How a record spells it.
+    fn spelled(self) -> String {
+        let better = match self.better {
+            Higher => "higher",
+            Lower => "lower",
+        };
+        let comma = if self.unit.is_empty() { "" } else { "," };
+        format!("{}{{{better}{comma}{}}}", self.name, self.unit)
+    }
+
+    /// Reads what [`UserMetric::spelled`] wrote.
+    fn read(text: &str) -> Option<UserMetric> {
+        let (name, rest) = text.strip_suffix('}')?.split_once('{')?;
+        let (better, unit) = rest.split_once(',').unwrap_or((rest, ""));
+        let better = match better {
+            "higher" => Higher,
+            "lower" => Lower,
+            _ => return None,
+        };
+        Some(UserMetric::new(name, unit, better))
+    }
+}
+
+/// The one copy of a text that lives as long as the program.
+fn kept(text: &str) -> &'static str {
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    match kept.get(text) {
+        Some(known) => known,
+        None => {
+            let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
+            kept.insert(new);
+            new
+        }
+    }
 }
 
 use Direction::{Higher, Lower};
-use TestKind::{Decode, Prefill, Startup};
+use TestKind::{Command, Decode, Prefill, Serve, Startup};
 
 /// The catalogue, in the order in which reports show it.
-pub const CATALOGUE: [Entry; 13] = [
+pub const CATALOGUE: [Entry; 19] = [
     Entry {
         base: Base::OutputThroughput,
         name: "output-throughput",
@@ -119,7 +219,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Higher,
         latency: false,
         per_gpu: true,
-        tests: &[Decode],
+        tests: &[Decode, Serve, Command],
         formula: "tokens stamped in the window ÷ window",
     },
     Entry {
@@ -139,7 +239,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Higher,
         latency: false,
         per_gpu: true,
-        tests: &[Prefill],
+        tests: &[Prefill, Command],
         formula: "(prompt − cached) ÷ TTFT",
     },
     Entry {
@@ -149,7 +249,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Lower,
         latency: true,
         per_gpu: false,
-        tests: &[Prefill, Decode],
+        tests: &[Prefill, Decode, Serve, Command],
         formula: "t_1 − t_send",
     },
     Entry {
@@ -159,7 +259,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Lower,
         latency: true,
         per_gpu: false,
-        tests: &[Decode],
+        tests: &[Decode, Serve, Command],
         formula: "(t_last − t_1) ÷ (n − tokens of the first event), per request",
     },
     Entry {
@@ -169,7 +269,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Lower,
         latency: true,
         per_gpu: false,
-        tests: &[Decode],
+        tests: &[Decode, Serve, Command],
         formula: "gaps, token-weighted: a gap g that carried k tokens is k samples of g/k",
     },
     Entry {
@@ -179,8 +279,68 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Lower,
         latency: true,
         per_gpu: false,
-        tests: &[Decode],
+        tests: &[Decode, Serve],
         formula: "raw gaps between events",
+    },
+    Entry {
+        base: Base::RequestThroughput,
+        name: "request-throughput",
+        unit: "1/s",
+        better: Higher,
+        latency: false,
+        per_gpu: true,
+        tests: &[Serve, Command],
+        formula: "requests that ended well in the window ÷ window",
+    },
+    Entry {
+        base: Base::Goodput,
+        name: "goodput",
+        unit: "1/s",
+        better: Higher,
+        latency: false,
+        per_gpu: true,
+        tests: &[Serve, Command],
+        formula: "requests that ended well in the window and kept every limit of `slo` ÷ window",
+    },
+    Entry {
+        base: Base::E2eLatency,
+        name: "e2e-latency",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Serve, Command],
+        formula: "t_end − t_send, per request",
+    },
+    Entry {
+        base: Base::TtftDue,
+        name: "ttft-due",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Serve],
+        formula: "t_1 − the time at which the request was due (open loop)",
+    },
+    Entry {
+        base: Base::E2eLatencyDue,
+        name: "e2e-latency-due",
+        unit: "ms",
+        better: Lower,
+        latency: true,
+        per_gpu: false,
+        tests: &[Serve],
+        formula: "t_end − the time at which the request was due (open loop)",
+    },
+    Entry {
+        base: Base::ErrorRate,
+        name: "error-rate",
+        unit: "%",
+        better: Lower,
+        latency: false,
+        per_gpu: false,
+        tests: &[Serve, Command],
+        formula: "failed requests ÷ requests",
     },
     Entry {
         base: Base::ActiveRequests,
@@ -189,7 +349,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Higher,
         latency: false,
         per_gpu: false,
-        tests: &[Decode],
+        tests: &[Decode, Serve],
         formula: "emitting streams, averaged over the window",
     },
     Entry {
@@ -199,7 +359,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Higher,
         latency: false,
         per_gpu: false,
-        tests: &[Decode, Prefill],
+        tests: &[Decode, Prefill, Serve, Command],
         formula: "requests that ended in the window",
     },
     Entry {
@@ -209,7 +369,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Higher,
         latency: false,
         per_gpu: false,
-        tests: &[Decode],
+        tests: &[Decode, Serve, Command],
         formula: "tokens stamped in the window",
     },
     Entry {
@@ -219,7 +379,7 @@ pub const CATALOGUE: [Entry; 13] = [
         better: Lower,
         latency: false,
         per_gpu: false,
-        tests: &[Decode],
+        tests: &[Decode, Serve, Command],
         formula: "length of the window",
     },
     Entry {
@@ -245,16 +405,31 @@ pub const CATALOGUE: [Entry; 13] = [
 ];
 
 impl Base {
-    /// Its row of the catalogue.
-    pub fn entry(self) -> &'static Entry {
+    /// Its row of the catalogue; for a metric of a `command` test the row that it would have.
+    pub fn entry(self) -> Entry {
+        if let Base::User(UserMetric { name, unit, better }) = self {
+            return Entry {
+                base: self,
+                name,
+                unit,
+                better,
+                latency: false,
+                per_gpu: false,
+                tests: &[Command],
+                formula: "as the tool wrote it",
+            };
+        }
         // The test below holds that every base has exactly one row.
-        CATALOGUE.iter().find(|entry| entry.base == self).unwrap_or(&CATALOGUE[0])
+        *CATALOGUE.iter().find(|entry| entry.base == self).unwrap_or(&CATALOGUE[0])
     }
 }
 
 impl Serialize for Base {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.entry().name)
+        match self {
+            Base::User(metric) => serializer.serialize_str(&metric.spelled()),
+            _catalogued => serializer.serialize_str(self.entry().name),
+        }
     }
 }
 
@@ -265,11 +440,12 @@ impl<'de> Deserialize<'de> for Base {
             .iter()
             .find(|entry| entry.name == name)
             .map(|entry| entry.base)
+            .or_else(|| UserMetric::read(&name).map(Base::User))
             .ok_or_else(|| serde::de::Error::custom(format!("unknown metric {name}")))
     }
 }
 
-/// In a schema it is its name, one of the catalogue's.
+/// In a schema it is its name, one of the catalogue's or one of a `command` test.
 impl schemars::JsonSchema for Base {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Base".into()
@@ -278,15 +454,31 @@ impl schemars::JsonSchema for Base {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let names: Vec<_> = CATALOGUE.iter().map(|entry| entry.name).collect();
         schemars::json_schema!({
-            "description": "A metric without its suffix.",
+            "description": "A metric without its suffix; NAME{better,UNIT} is one that a command test defines.",
             "type": "string",
-            "enum": names,
+            "anyOf": [
+                { "enum": names },
+                { "pattern": "^[a-z][a-z0-9_]*\\{(higher|lower)(,.*)?\\}$" },
+            ],
         })
     }
 }
 
 /// Which statistic of a latency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Stat {
     /// Median.
     P50,
@@ -426,15 +618,28 @@ impl fmt::Display for Metric {
     }
 }
 
+impl From<UserMetric> for Metric {
+    fn from(metric: UserMetric) -> Metric {
+        Metric { base: Base::User(metric), stat: None, per_gpu: false }
+    }
+}
+
 impl Serialize for Metric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.base {
+            Base::User(metric) => serializer.serialize_str(&metric.spelled()),
+            _catalogued => serializer.collect_str(self),
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for Metric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        let text = String::deserialize(deserializer)?;
+        match UserMetric::read(&text) {
+            Some(metric) => Ok(metric.into()),
+            None => text.parse().map_err(serde::de::Error::custom),
+        }
     }
 }
 
@@ -448,7 +653,7 @@ impl schemars::JsonSchema for Metric {
         schemars::json_schema!({
             "description": "A metric as a bound names it, such as ttft.p50.",
             "type": "string",
-            "pattern": "^[a-z0-9-]+(\\.(p50|p90|p95|p99|mean|max))?$",
+            "pattern": "^[a-z0-9-]+(\\.(p50|p90|p95|p99|mean|max))?$|^[a-z][a-z0-9_]*\\{(higher|lower)(,.*)?\\}$",
         })
     }
 }
@@ -463,12 +668,27 @@ mod tests {
             let name =
                 if entry.latency { format!("{}.p99", entry.name) } else { entry.name.to_owned() };
             assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
-            assert_eq!(entry.base.entry(), &entry);
+            assert_eq!(entry.base.entry(), entry);
         }
         assert_eq!(
             "output-throughput-per-gpu".parse::<Metric>().unwrap().to_string(),
             "output-throughput-per-gpu"
         );
+    }
+
+    #[test]
+    fn a_metric_of_a_command_test_needs_no_suite_to_be_read_back() {
+        for (unit, spelled) in [("%", "exact_match{higher,%}"), ("", "exact_match{higher}")] {
+            let metric = Metric::from(UserMetric::new("exact_match", unit, Higher));
+            let text = serde_json::to_value(metric).unwrap();
+            assert_eq!(text, spelled);
+            assert_eq!(serde_json::from_value::<Metric>(text.clone()).unwrap(), metric);
+            assert_eq!(serde_json::from_value::<Base>(text).unwrap(), metric.base);
+            assert_eq!(metric.to_string(), "exact_match");
+            assert_eq!(metric.base.entry().unit, unit);
+        }
+        assert!(serde_json::from_value::<Metric>("exact_match".into()).is_err());
+        assert!(serde_json::from_value::<Metric>("exact_match{sideways}".into()).is_err());
     }
 
     #[test]

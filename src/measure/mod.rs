@@ -5,12 +5,16 @@
 pub mod distribution;
 pub mod metric;
 pub mod observe;
+pub mod preset;
 pub mod quantile;
 pub mod validity;
 pub mod window;
 
-pub use metric::{Base, Direction, Metric, Stat, TestKind};
+pub use metric::{Base, Direction, Metric, Stat, TestKind, UserMetric};
+pub use preset::Preset;
 pub use validity::{Check, CheckKind, Fault};
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +37,9 @@ pub enum Observations {
     Histogram(Vec<(f64, u64)>),
     /// Samples by wave: the requests of a wave share steps, so a wave is one observation.
     Waves(Vec<Vec<f64>>),
+    /// A statistic's value in each of some repeats of a load, by statistic: what another tool
+    /// told, or each repeat as a whole. A repeat is one observation.
+    Told(BTreeMap<Stat, Vec<f64>>),
     /// A count or a reading without noise.
     Exact(f64),
     /// One observation without noise estimate, judged by value.
@@ -47,6 +54,9 @@ impl Observations {
             Observations::Samples(samples) => samples.len() as u64,
             Observations::Histogram(buckets) => buckets.iter().map(|(_, count)| count).sum(),
             Observations::Waves(waves) => waves.len() as u64,
+            Observations::Told(values) => {
+                values.values().map(|values| values.len() as u64).max().unwrap_or(0)
+            }
             Observations::Exact(_) | Observations::Point(_) => 1,
         }
     }

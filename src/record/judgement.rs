@@ -19,8 +19,8 @@ use crate::suite::model::{InconclusivePolicy, Policy, UnjudgedPolicy};
 /// both judgements, so it follows from the plan and not from what became of the cell.
 pub fn extendable(kind: TestKind) -> bool {
     match kind {
-        TestKind::Prefill | TestKind::Decode => true,
-        TestKind::Startup => false,
+        TestKind::Prefill | TestKind::Decode | TestKind::Serve => true,
+        TestKind::Startup | TestKind::Command => false,
     }
 }
 
@@ -381,7 +381,14 @@ impl Sight<'_> {
             | Base::OutputTokens
             | Base::MeasuredTime
             | Base::ReadyTime
-            | Base::KvCapacity => 1.0,
+            | Base::KvCapacity
+            | Base::E2eLatency
+            | Base::TtftDue
+            | Base::E2eLatencyDue
+            | Base::RequestThroughput
+            | Base::Goodput
+            | Base::ErrorRate
+            | Base::User(_) => 1.0,
         }
     }
 
@@ -391,9 +398,19 @@ impl Sight<'_> {
         let observations = &self.measurement.observations;
         let known = |base, stat| observations.get(&base).and_then(|o| interval::value(o, stat));
         match base {
-            Base::Ttft | Base::Tpot | Base::Itl | Base::ChunkGap => seconds * 1e3,
+            Base::Ttft
+            | Base::Tpot
+            | Base::Itl
+            | Base::ChunkGap
+            | Base::E2eLatency
+            | Base::TtftDue
+            | Base::E2eLatencyDue => seconds * 1e3,
             Base::ReadyTime | Base::MeasuredTime => seconds,
-            Base::OutputThroughput | Base::PerRequestThroughput | Base::ActiveRequests => {
+            Base::OutputThroughput
+            | Base::PerRequestThroughput
+            | Base::ActiveRequests
+            | Base::RequestThroughput
+            | Base::Goodput => {
                 let window = known(Base::MeasuredTime, None).unwrap_or(0.0);
                 value * (2.0 * seconds / window.max(seconds))
             }
@@ -401,7 +418,11 @@ impl Sight<'_> {
                 let ttft = known(Base::Ttft, Some(Stat::P50)).unwrap_or(0.0) / 1e3;
                 value * (seconds / ttft.max(seconds).max(1e-9))
             }
-            Base::CompletedRequests | Base::OutputTokens | Base::KvCapacity => 0.0,
+            Base::CompletedRequests
+            | Base::OutputTokens
+            | Base::KvCapacity
+            | Base::ErrorRate
+            | Base::User(_) => 0.0,
         }
     }
 

@@ -101,7 +101,9 @@ impl Page<'_> {
         let (first, _) = figure::headline(sheet.kind);
         let unit = |metric: crate::measure::Metric| metric.base.entry().unit;
         let what = match sheet.kind {
-            TestKind::Decode => format!("total {}, median TTFT", unit(first)),
+            TestKind::Decode | TestKind::Serve | TestKind::Command => {
+                format!("total {}, median TTFT", unit(first))
+            }
             TestKind::Prefill => format!("prompt {}, median TTFT", unit(first)),
             TestKind::Startup => "time to ready, KV capacity".to_owned(),
         };
@@ -231,7 +233,9 @@ impl Page<'_> {
                     format!("{} {}", figure::column(f.value, digits), f.metric.base.entry().unit)
                 });
                 let below = figure::one(planned, outcome, second).map(|f| match kind {
-                    TestKind::Prefill | TestKind::Decode => format!("{} TTFT", latency(&f)),
+                    TestKind::Prefill | TestKind::Decode | TestKind::Serve | TestKind::Command => {
+                        format!("{} TTFT", latency(&f))
+                    }
                     TestKind::Startup => f.text(),
                 });
                 let figures = [value.unwrap_or_default(), below.unwrap_or_default()];

@@ -81,7 +81,9 @@ pub fn headline(kind: TestKind) -> (Metric, Metric) {
     let plain = |base| Metric { base, stat: None, per_gpu: false };
     let ttft = Metric { base: Base::Ttft, stat: Some(Stat::P50), per_gpu: false };
     match kind {
-        TestKind::Decode => (plain(Base::OutputThroughput), ttft),
+        TestKind::Decode | TestKind::Serve | TestKind::Command => {
+            (plain(Base::OutputThroughput), ttft)
+        }
         TestKind::Prefill => (plain(Base::PrefillThroughput), ttft),
         TestKind::Startup => (plain(Base::ReadyTime), plain(Base::KvCapacity)),
     }

@@ -20,7 +20,7 @@ use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
 use super::events::Events;
 use super::prompts::{Prompts, Source, Target, cell_number};
-use super::{decode, prefill};
+use super::{command, decode, prefill, serve};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
 const SHORTEN: f64 = 0.02;
@@ -63,6 +63,8 @@ impl Bench<'_> {
                 }
                 decode::measure(self, &setting).await
             }
+            TestSetting::Serve(setting) => serve::measure(self, &setting).await,
+            TestSetting::Command(setting) => command::measure(self, &setting).await,
         }
     }
 

@@ -5,6 +5,7 @@
 //! should be measured longer.
 
 mod cell;
+mod command;
 mod conductor;
 mod decode;
 mod events;
@@ -12,6 +13,7 @@ mod halt;
 mod heartbeat;
 mod prefill;
 mod prompts;
+mod serve;
 mod signal;
 mod start;
 mod stream;

@@ -12,7 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Kind, ReadySpec};
 use crate::judge::{Severity, Side};
 use crate::load::Api;
-use crate::measure::{Metric, TestKind};
+use crate::measure::Metric;
+
+mod setting;
+pub use setting::{
+    Amount, Capacity, CommandSetting, Dataset, DatasetFormat, DecodeSetting, LengthSetting, Prefix,
+    ServeSetting, Slo, TestSetting,
+};
 
 /// A place in a suite file.
 #[derive(
@@ -249,88 +255,6 @@ pub struct Test {
     pub axes: Vec<Axis>,
     /// `exclude`.
     pub exclude: Vec<Selector>,
-}
-
-/// Settings by kind.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TestSetting {
-    /// `kind = "prefill"`.
-    Prefill {
-        /// Requests a cell.
-        samples: u32,
-        /// Prompt length where no axis says it.
-        context: u64,
-    },
-    /// `kind = "decode"`.
-    Decode(DecodeSetting),
-    /// `kind = "startup"`.
-    Startup,
-}
-
-impl TestSetting {
-    /// The kind alone.
-    pub fn kind(&self) -> TestKind {
-        match self {
-            TestSetting::Prefill { .. } => TestKind::Prefill,
-            TestSetting::Decode(_) => TestKind::Decode,
-            TestSetting::Startup => TestKind::Startup,
-        }
-    }
-}
-
-/// Settings of a decode test.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DecodeSetting {
-    /// Shortest window.
-    pub duration: Duration,
-    /// The window stays open until each stream has had as many.
-    pub min_tokens: u32,
-    /// Longest output of a request.
-    pub max_output: u64,
-    /// How prompts share their beginnings.
-    pub prefix: Prefix,
-    /// How KV capacity is reckoned.
-    pub capacity: Capacity,
-    /// One-token requests whose TTFT is taken.
-    pub ttft_samples: u32,
-    /// Prompt length where no axis says it.
-    pub context: u64,
-    /// Streams where no axis says it.
-    pub concurrency: u64,
-}
-
-/// How the prompts of a cell share their beginnings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Prefix {
-    /// Each stream has its own prompt, warmed before the window.
-    Unique,
-    /// One prompt for all.
-    Shared,
-    /// Never seen before.
-    Cold,
-    /// So many groups with a common beginning of so many tokens.
-    Groups {
-        /// How many groups.
-        groups: u32,
-        /// Length of the common beginning.
-        length: u64,
-    },
-}
-
-/// How KV capacity is reckoned.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Capacity {
-    /// `concurrency × (context + max-output)` must fit.
-    #[default]
-    Reserve,
-    /// A shared prefix counts once.
-    Share,
-    /// Not reckoned.
-    Off,
 }
 
 /// What the values of an axis mean.

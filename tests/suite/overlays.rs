@@ -7,9 +7,9 @@ use super::*;
 fn a_profile_and_set_change_work_in_that_order() {
     let files = files(&[("suite.toml", WHOLE)]);
     let smoke = files.load(LoadOptions { profile: Some("smoke".into()), ..Default::default() });
-    let duration = |loaded: &Loaded| match &loaded.suite.tests[2].kind {
-        TestSetting::Decode(decode) => decode.duration.as_secs(),
-        TestSetting::Prefill { .. } | TestSetting::Startup => panic!(),
+    let duration = |loaded: &Loaded| {
+        let TestSetting::Decode(decode) = &loaded.suite.tests[2].kind else { panic!() };
+        decode.duration.as_secs()
     };
     assert_eq!(duration(&smoke), 5);
     assert_eq!(smoke.suite.select.len(), 2);

@@ -40,7 +40,8 @@ pub(super) fn axes_of_kind(kind: TestKind) -> &'static [&'static str] {
     match kind {
         TestKind::Prefill => &["context"],
         TestKind::Decode => &["context", "concurrency"],
-        TestKind::Startup => &[],
+        TestKind::Serve => &["input", "output", "concurrency", "request_rate"],
+        TestKind::Startup | TestKind::Command => &[],
     }
 }
 

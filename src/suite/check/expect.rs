@@ -311,12 +311,14 @@ impl Checker<'_> {
             let planned = match &test.kind {
                 TestSetting::Prefill { samples, .. } => u64::from(*samples),
                 TestSetting::Decode(decode) => waves(decode, test),
-                TestSetting::Startup => continue,
+                TestSetting::Serve(_) | TestSetting::Startup | TestSetting::Command(_) => continue,
             };
             if planned < needed {
                 let key = match test.kind.kind() {
                     TestKind::Decode => "ttft-samples",
-                    TestKind::Prefill | TestKind::Startup => "samples",
+                    TestKind::Prefill | TestKind::Serve | TestKind::Startup | TestKind::Command => {
+                        "samples"
+                    }
                 };
                 self.say(
                     Problem::at(

@@ -220,7 +220,10 @@ impl Checker<'_> {
             Scalar::Text(text) if text == "over" => {
                 let reckoned = named(scope.tests, &scope.of).any(|test| match &test.kind {
                     TestSetting::Decode(decode) => decode.capacity != Capacity::Off,
-                    TestSetting::Prefill { .. } | TestSetting::Startup => false,
+                    TestSetting::Prefill { .. }
+                    | TestSetting::Serve(_)
+                    | TestSetting::Startup
+                    | TestSetting::Command(_) => false,
                 });
                 if !reckoned {
                     self.say(

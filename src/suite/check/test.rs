@@ -185,7 +185,7 @@ impl Checker<'_> {
 
     fn test_setting(&mut self, test: &TestTable, kind: TestKind) -> TestSetting {
         match kind {
-            TestKind::Startup => TestSetting::Startup,
+            TestKind::Startup | TestKind::Serve | TestKind::Command => TestSetting::Startup,
             TestKind::Prefill => TestSetting::Prefill {
                 samples: test.samples.as_ref().map_or(defaults::SAMPLES, |at| at.value.0),
                 context: defaults::CONTEXT,
