@@ -3,10 +3,12 @@
 //! Pure functions of stamps and counts. It knows no socket and judges nothing against a limit.
 
 pub mod distribution;
+pub mod document;
 pub mod metric;
 pub mod observe;
 pub mod preset;
 pub mod quantile;
+pub mod told;
 pub mod validity;
 pub mod window;
 
