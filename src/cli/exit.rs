@@ -32,7 +32,7 @@ pub enum Exit {
     Mismatch,
     /// 30: the engine could not be started, or died. Infrastructure; CI may retry.
     Engine,
-    /// 31: a measurement is invalid.
+    /// 31: a measurement is invalid, or the tool of a command test failed.
     Invalid,
     /// 32: the time limit was reached before all cells ran. Resume.
     TimeLimit,

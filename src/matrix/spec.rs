@@ -235,18 +235,24 @@ impl Plan {
         )
     }
 
+    /// What a cell is called in file names: `decode.context=8K,concurrency=4`.
+    pub fn cell_file(&self, cell: &Cell) -> String {
+        let (test, id) = (&self.test(cell).name, self.cell_id(cell));
+        naming::safe(&if *test == id { id } else { format!("{test}.{id}") })
+    }
+
     pub(super) fn cell_role(&self, cell: &Cell, runtime: Option<&Runtime>) -> Role {
         let launch = cell.launch as usize;
         let Some(runtime) = runtime else {
             return planned_cell_role();
         };
         let stem = self.stem(launch, runtime.launch_ordinal);
-        let name = format!("{}.{}", self.test(cell).name, self.cell_id(cell));
+        let name = self.cell_file(cell);
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         Role::Cell {
             launch: launch_id(launch, runtime),
             launch_dir: text(runtime.out_dir.join(&stem)),
-            dir: text(runtime.out_dir.join("cells").join(stem).join(naming::safe(&name))),
+            dir: text(runtime.out_dir.join("cells").join(stem).join(name)),
         }
     }
 }

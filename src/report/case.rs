@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use crate::judge::Verdict;
-use crate::measure::metric::CATALOGUE;
+use crate::measure::Metric;
 use crate::record::RunRecord;
 use crate::record::run_record::{
     CellOutcome, CellState, LaunchOutcome, PlannedCellRecord, PlannedLaunchRecord, UnfitClass,
@@ -359,27 +359,23 @@ pub fn verdict_name(verdict: Verdict) -> &'static str {
 
 /// Figures as lines of one metric each: consumers show about a thousand characters of a good case.
 fn table(figures: &[figure::Figure]) -> Vec<String> {
-    let mut out = Vec::new();
-    for entry in &CATALOGUE {
-        for per_gpu in [false, true] {
-            let of_metric: Vec<_> = figures
-                .iter()
-                .filter(|f| f.metric.base == entry.base && f.metric.per_gpu == per_gpu)
-                .collect();
-            let values: Vec<String> = of_metric
-                .iter()
-                .map(|figure| match figure.metric.stat {
-                    Some(stat) => format!("{} {}", stat.name(), figure.text()),
-                    None => figure.text(),
-                })
-                .collect();
-            if !values.is_empty() {
-                let name = format!("{}{}", entry.name, if per_gpu { "-per-gpu" } else { "" });
-                out.push(format!("{name:<24} {}", values.join(" · ")));
-            }
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for figure in figures {
+        let Metric { base, per_gpu, stat } = figure.metric;
+        let name = Metric { base, per_gpu, stat: None }.to_string();
+        let value = match stat {
+            Some(stat) => format!("{} {}", stat.name(), figure.text()),
+            None => figure.text(),
+        };
+        match lines.last_mut() {
+            Some((last, values)) if *last == name => values.push(value),
+            Some(_) | None => lines.push((name, vec![value])),
         }
     }
-    out
+    let told = |(name, values): &(String, Vec<String>)| {
+        line(&format!("{name:<24} {}", values.join(" · ")))
+    };
+    lines.iter().map(told).collect()
 }
 
 /// A number as programs read it; behind the sixth digit there is only what floating point left.

@@ -14,7 +14,7 @@ use crate::record::RunRecord;
 use crate::record::run_record::CellState;
 
 use super::count::{Counts, inconclusive_fails, plural};
-use super::figure::{self, Figure};
+use super::figure::{self, Figure, Headline};
 use super::grid::{self, Block, Mark, Sheet, Tone};
 use super::message;
 
@@ -98,13 +98,16 @@ impl Page<'_> {
     }
 
     fn sheet(&self, out: &mut String, sheet: &Sheet) {
-        let (first, _) = figure::headline(sheet.kind);
-        let unit = |metric: crate::measure::Metric| metric.base.entry().unit;
+        let Headline { first, second } = sheet.headline;
+        let unit = first.base.entry().unit;
         let what = match sheet.kind {
-            TestKind::Decode | TestKind::Serve | TestKind::Command => {
-                format!("total {}, median TTFT", unit(first))
+            TestKind::Decode | TestKind::Serve => format!("total {unit}, median TTFT"),
+            TestKind::Prefill => format!("prompt {unit}, median TTFT"),
+            TestKind::Command => {
+                let blank = if unit.is_empty() { "" } else { " " };
+                let second = second.map_or(String::new(), |second| format!(", {second}"));
+                super::sanitise::line(&format!("{first}{blank}{unit}{second}"))
             }
-            TestKind::Prefill => format!("prompt {}, median TTFT", unit(first)),
             TestKind::Startup => "time to ready, KV capacity".to_owned(),
         };
         for block in &sheet.blocks {
@@ -121,16 +124,16 @@ impl Page<'_> {
             if shown > MOST_CELLS {
                 let _ = writeln!(out, "  {} cells: too many for a table here", shown);
             } else if block.column_axis.is_some() {
-                self.matrix(out, sheet.kind, block);
+                self.matrix(out, sheet.headline, block);
             } else {
-                self.list(out, sheet.kind, block);
+                self.list(out, sheet, block);
             }
         }
     }
 
     /// Value, TTFT and mark under each other, in as many groups of columns as the width asks for.
-    fn matrix(&self, out: &mut String, kind: TestKind, block: &Block) {
-        let (first, second) = figure::headline(kind);
+    fn matrix(&self, out: &mut String, shown: Headline, block: &Block) {
+        let Headline { first, second } = shown;
         let digits = self.digits(block, first);
         let faces: Vec<Vec<Face>> = block
             .cells
@@ -192,7 +195,7 @@ impl Page<'_> {
         &self,
         cell: Option<usize>,
         (first, digits): (crate::measure::Metric, usize),
-        second: crate::measure::Metric,
+        second: Option<crate::measure::Metric>,
     ) -> Face {
         let Some(cell) = cell else { return Face { lines: vec![], mark: None } };
         let (planned, outcome) = (&self.record.header.cells[cell], &self.record.cells[cell]);
@@ -201,7 +204,8 @@ impl Page<'_> {
         if figure::measurement(outcome).is_some() {
             let value = figure::one(planned, outcome, first);
             lines.push(value.map_or("—".into(), |f| figure::column(f.value, digits)));
-            lines.extend(figure::one(planned, outcome, second).map(|f| latency(&f)));
+            let below = second.and_then(|second| figure::one(planned, outcome, second));
+            lines.extend(below.map(|f| latency(&f)));
         }
         lines.push(mark.to_string());
         Face { lines, mark: Some(mark) }
@@ -221,8 +225,8 @@ impl Page<'_> {
     }
 
     /// A line for each cell.
-    fn list(&self, out: &mut String, kind: TestKind, block: &Block) {
-        let (first, second) = figure::headline(kind);
+    fn list(&self, out: &mut String, sheet: &Sheet, block: &Block) {
+        let Headline { first, second } = sheet.headline;
         let digits = self.digits(block, first);
         let mut lines: Vec<Row> = Vec::new();
         for (row, cells) in block.rows.iter().zip(&block.cells) {
@@ -230,13 +234,20 @@ impl Page<'_> {
                 let (planned, outcome) =
                     (&self.record.header.cells[*cell], &self.record.cells[*cell]);
                 let value = figure::one(planned, outcome, first).map(|f| {
-                    format!("{} {}", figure::column(f.value, digits), f.metric.base.entry().unit)
+                    let unit = f.metric.base.entry().unit;
+                    let blank = if unit.is_empty() { "" } else { " " };
+                    let number = figure::column(f.value, digits);
+                    super::sanitise::line(&format!("{number}{blank}{unit}"))
                 });
-                let below = figure::one(planned, outcome, second).map(|f| match kind {
-                    TestKind::Prefill | TestKind::Decode | TestKind::Serve | TestKind::Command => {
+                let below = second.and_then(|second| figure::one(planned, outcome, second));
+                let below = below.map(|f| match sheet.kind {
+                    TestKind::Prefill | TestKind::Decode | TestKind::Serve => {
                         format!("{} TTFT", latency(&f))
                     }
                     TestKind::Startup => f.text(),
+                    TestKind::Command => {
+                        super::sanitise::line(&format!("{} {}", f.metric, f.text()))
+                    }
                 });
                 let figures = [value.unwrap_or_default(), below.unwrap_or_default()];
                 lines.push(Row { name: row.clone(), figures, mark: grid::mark(outcome) });
@@ -277,8 +288,8 @@ impl Page<'_> {
         match least {
             v if v >= 1_000.0 => 0,
             v if v >= 1.0 => 1,
-            v if v >= 0.1 => 2,
-            _ => 3,
+            v if v >= 0.1 => 3,
+            _ => 4,
         }
     }
 
@@ -440,6 +451,9 @@ pub fn verdict_word(record: &RunRecord) -> (&'static str, Tone) {
 
 /// Milliseconds as a result page shows them: whole from 10 on.
 fn latency(figure: &Figure) -> String {
+    if !figure.metric.base.entry().latency {
+        return super::sanitise::line(&figure.text());
+    }
     let digits = usize::from(figure.value < 9.95);
     format!("{} {}", figure::column(figure.value, digits), figure.metric.base.entry().unit)
 }

@@ -35,18 +35,22 @@ pub fn measurement(outcome: &CellOutcome) -> Option<&Measurement> {
     }
 }
 
-/// All figures of a cell in the catalogue's order. A percentile that the samples can't carry is
+/// All figures of a cell in the catalogue's order, then those that its test defines. A percentile that the samples can't carry is
 /// left out.
 pub fn all(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<Figure> {
     let Some(measured) = measurement(outcome) else { return Vec::new() };
     let mut figures = Vec::new();
-    for entry in &CATALOGUE {
+    let own = measured.observations.keys().filter(|base| matches!(base, Base::User(_)));
+    let entries = CATALOGUE.into_iter().chain(own.map(|base| base.entry()));
+    for entry in entries {
         let Some(observations) = measured.observations.get(&entry.base) else { continue };
-        let stats: Vec<Option<Stat>> = if entry.latency {
+        let stats: Vec<Option<Stat>> = if !entry.latency {
+            vec![None]
+        } else if let Observations::Told(told) = observations {
+            Stat::ALL.iter().filter(|stat| told.contains_key(stat)).map(|stat| Some(*stat)).collect()
+        } else {
             let n = samples(observations);
             Stat::ALL.iter().filter(|stat| carried(**stat, n)).map(|stat| Some(*stat)).collect()
-        } else {
-            vec![None]
         };
         for stat in stats {
             let metric = Metric { base: entry.base, stat, per_gpu: false };
@@ -76,26 +80,60 @@ fn estimate(planned: &PlannedCellRecord, outcome: &CellOutcome, metric: Metric) 
         .map(|estimate| Figure { metric, value: estimate.value })
 }
 
-/// The figure that a table shows first for a kind of test, and the one below it.
-pub fn headline(kind: TestKind) -> (Metric, Metric) {
+/// What a table shows of the cells of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headline {
+    /// The figure that stands first.
+    pub first: Metric,
+    /// The one below it.
+    pub second: Option<Metric>,
+}
+
+/// What a table shows of cells of one kind: what the kind is for. A tool may tell anything, so its
+/// cells show what something is expected of, else what comes first.
+pub fn headline<'a>(
+    kind: TestKind,
+    cells: impl Iterator<Item = (&'a PlannedCellRecord, &'a CellOutcome)>,
+) -> Headline {
     let plain = |base| Metric { base, stat: None, per_gpu: false };
-    let ttft = Metric { base: Base::Ttft, stat: Some(Stat::P50), per_gpu: false };
+    let ttft = Some(Metric { base: Base::Ttft, stat: Some(Stat::P50), per_gpu: false });
     match kind {
-        TestKind::Decode | TestKind::Serve | TestKind::Command => {
-            (plain(Base::OutputThroughput), ttft)
+        TestKind::Decode | TestKind::Serve => {
+            Headline { first: plain(Base::OutputThroughput), second: ttft }
         }
-        TestKind::Prefill => (plain(Base::PrefillThroughput), ttft),
-        TestKind::Startup => (plain(Base::ReadyTime), plain(Base::KvCapacity)),
+        TestKind::Prefill => Headline { first: plain(Base::PrefillThroughput), second: ttft },
+        TestKind::Startup => {
+            Headline { first: plain(Base::ReadyTime), second: Some(plain(Base::KvCapacity)) }
+        }
+        TestKind::Command => {
+            let mut shown: Vec<Metric> = Vec::new();
+            let mut there: Vec<Metric> = Vec::new();
+            for (planned, outcome) in cells {
+                let bounds = planned.bounds.iter().map(|bound| bound.metric);
+                let new: Vec<Metric> = bounds.filter(|metric| !shown.contains(metric)).collect();
+                shown.extend(new);
+                if there.is_empty() {
+                    there = all(planned, outcome).iter().map(|figure| figure.metric).collect();
+                }
+            }
+            let told = if shown.is_empty() { there } else { shown };
+            Headline {
+                first: told.first().copied().unwrap_or(plain(Base::OutputThroughput)),
+                second: told.get(1).copied(),
+            }
+        }
     }
 }
 
-/// Digits behind the point that a value deserves: about four significant ones.
+/// Digits behind the point that a value deserves: three or four significant ones.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         v if v >= 10_000.0 => 0,
         v if v >= 10.0 => 1,
         v if v >= 1.0 => 2,
-        _ => 3,
+        v if v >= 0.1 || v == 0.0 => 3,
+        v if v >= 0.01 => 4,
+        _ => 6,
     }
 }
 
@@ -123,7 +161,10 @@ fn carried(stat: Stat, n: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::measure::{Direction, UserMetric};
     use crate::report::fixture;
 
     #[test]
@@ -152,6 +193,34 @@ mod tests {
         let names: Vec<String> =
             all(planned, outcome).iter().map(|figure| figure.metric.to_string()).collect();
         assert_eq!(names, ["prefill-throughput", "ttft.p50", "ttft.mean", "ttft.max"]);
+    }
+
+    #[test]
+    fn figures_of_a_tool_are_all_that_it_told() {
+        let mut record = fixture::page();
+        let exact = UserMetric::new("exact_match", "", Direction::Higher);
+        let told = BTreeMap::from([(Stat::P50, vec![200.0]), (Stat::P99, vec![210.0])]);
+        let observations = BTreeMap::from([
+            (Base::User(exact), Observations::Point(0.912)),
+            (Base::Ttft, Observations::Told(told)),
+        ]);
+        let (planned, outcome) = (&mut record.header.cells[12], &mut record.cells[12]);
+        let measurement = Measurement { observations, ..Measurement::default() };
+        outcome.state = CellState::Measured(Box::new(measurement));
+        planned.kind = TestKind::Command;
+        planned.bounds.clear();
+        let texts: Vec<String> = all(planned, outcome)
+            .iter()
+            .map(|figure| format!("{} {}", figure.metric, figure.text()))
+            .collect();
+        assert_eq!(texts, ["ttft.p50 200 ms", "ttft.p99 210 ms", "exact_match 0.912"]);
+        let shown = headline(TestKind::Command, std::iter::once((&*planned, &*outcome)));
+        assert_eq!(shown.first.to_string(), "ttft.p50");
+        let mut bound = fixture::page().header.cells[12].bounds[0].clone();
+        bound.metric = exact.into();
+        planned.bounds = vec![bound];
+        let shown = headline(TestKind::Command, std::iter::once((&*planned, &*outcome)));
+        assert_eq!((shown.first, shown.second), (exact.into(), None));
     }
 
     #[test]

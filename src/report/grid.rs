@@ -12,6 +12,7 @@ use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, PlannedCellRecord, UnfitClass};
 use crate::suite::model::AxisValue;
 
+use super::figure::{self, Headline};
 use super::sanitise::line;
 
 /// The cells of one test.
@@ -21,6 +22,8 @@ pub struct Sheet {
     pub test: String,
     /// What it measures.
     pub kind: TestKind,
+    /// Which of its figures are shown.
+    pub headline: Headline,
     /// One block for each combination of the axes that are neither row nor column.
     pub blocks: Vec<Block>,
 }
@@ -58,7 +61,11 @@ pub fn sheets(record: &RunRecord) -> Vec<Sheet> {
     }
     tests
         .into_iter()
-        .map(|(test, kind, cells)| Sheet { test: line(test), kind, blocks: blocks(record, &cells) })
+        .map(|(test, kind, cells)| {
+            let pairs = cells.iter().map(|at| (&record.header.cells[*at], &record.cells[*at]));
+            let headline = figure::headline(kind, pairs);
+            Sheet { test: line(test), kind, headline, blocks: blocks(record, &cells) }
+        })
         .collect()
 }
 

@@ -12,7 +12,7 @@ use crate::record::run_record::CellState;
 use super::case::verdict_name;
 use super::console::verdict_word;
 use super::count::{inconclusive_fails, last_line, plural};
-use super::figure;
+use super::figure::{self, Headline};
 use super::grid::{self, Block, Sheet};
 use super::message;
 use super::sanitise::{line, lines, markdown};
@@ -137,18 +137,23 @@ fn warnings(record: &RunRecord, out: &mut Budget) {
 
 fn matrix(record: &RunRecord, sheet: &Sheet, out: &mut Budget) {
     out.push(&format!("\n## {}\n", markdown(&sheet.test)));
-    let (first, second) = figure::headline(sheet.kind);
+    let Headline { first, second } = sheet.headline;
+    let unit = match first.base.entry().unit {
+        "" => String::new(),
+        unit => format!(" ({unit})"),
+    };
+    let below = second.map_or(String::new(), |second| format!(", {second} below"));
+    let shown = markdown(&format!("{first}{unit}{below}"));
     for block in &sheet.blocks {
         if !block.heading.is_empty() {
             out.push(&format!("\n### {}\n", markdown(&block.heading)));
         }
-        let unit = first.base.entry().unit;
-        out.push(&format!("\n{first} ({unit}), {second} below\n\n{}", table(record, block, sheet)));
+        out.push(&format!("\n{shown}\n\n{}", table(record, block, sheet)));
     }
 }
 
 fn table(record: &RunRecord, block: &Block, sheet: &Sheet) -> String {
-    let (first, second) = figure::headline(sheet.kind);
+    let Headline { first, second } = sheet.headline;
     let axis = block.row_axis.as_deref().unwrap_or("");
     let corner = match &block.column_axis {
         Some(column) => format!("{axis} \\ {column}"),
@@ -165,10 +170,11 @@ fn table(record: &RunRecord, block: &Block, sheet: &Sheet) -> String {
         for cell in cells {
             let text = cell.map(|at| {
                 let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
-                let figures = [first, second].map(|metric| figure::one(planned, outcome, metric));
+                let shown = std::iter::once(first).chain(second);
+                let figures = shown.filter_map(|metric| figure::one(planned, outcome, metric));
                 let mut parts: Vec<String> = Vec::new();
                 if figure::measurement(outcome).is_some() {
-                    parts.extend(figures.iter().flatten().map(|figure| figure.text()));
+                    parts.extend(figures.map(|figure| markdown(&figure.text())));
                 }
                 let mark = grid::mark(outcome).to_string();
                 let bad = needs_an_eye(record, at);
@@ -235,7 +241,7 @@ fn details(record: &RunRecord, out: &mut Budget) {
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         let figures: Vec<String> = figure::all(planned, outcome)
             .iter()
-            .map(|figure| format!("{} {}", figure.metric, figure.text()))
+            .map(|figure| markdown(&format!("{} {}", figure.metric, figure.text())))
             .collect();
         out.push(&format!(
             "| {} | {} | {} |\n",

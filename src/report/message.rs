@@ -81,7 +81,12 @@ pub fn of_cell(outcome: &CellOutcome) -> Option<String> {
         Verdict::Xpass => Some("passes although it is in quarantine"),
         Verdict::Pass => None,
     };
-    said.or(fact).or(plain).map(one_line)
+    // What a tool printed stands below the first line.
+    let first = |text| match &outcome.state {
+        CellState::Broken { .. } => str::lines(text).next().unwrap_or_default(),
+        CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Measured(_) => text,
+    };
+    said.or(fact).or(plain).map(first).map(one_line)
 }
 
 /// Whether a verdict is one that somebody should look at while the run goes on.
@@ -113,7 +118,8 @@ pub fn place<'a>(planned: &'a PlannedCellRecord, outcome: &CellOutcome) -> &'a P
 }
 
 /// What is worth knowing of a cell beyond its message: of a measured one every other bound, broken
-/// checks and failed requests by class; its quarantine, its warnings.
+/// checks and failed requests by class; of a broken one what its tool printed; its quarantine, its
+/// warnings.
 pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String> {
     let said = outcome.judgement.message.as_deref().unwrap_or_default();
     let mut out = Vec::new();
@@ -135,6 +141,9 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
             let class = class.as_ref().and_then(|c| c.as_str()).unwrap_or("failed");
             out.push(format!("{n} × {class}: {message}"));
         }
+    }
+    if let CellState::Broken { message, .. } = &outcome.state {
+        out.extend(message.lines().skip(1).map(|printed| format!("  {printed}")));
     }
     if let Some(quarantine) = &planned.quarantine
         && !said.contains(&quarantine.reason)

@@ -183,11 +183,11 @@ impl Narrator {
             self.tally.bad += usize::from(bad);
         }
         let total = self.tally.total.to_string();
-        let (first, second) = figure::headline(planned.kind);
+        let shown = figure::headline(planned.kind, std::iter::once((planned, outcome)));
         let figures: Vec<String> = match figure::measurement(outcome) {
-            Some(_) => [first, second]
-                .iter()
-                .filter_map(|metric| figure::one(planned, outcome, *metric))
+            Some(_) => std::iter::once(shown.first)
+                .chain(shown.second)
+                .filter_map(|metric| figure::one(planned, outcome, metric))
                 .map(|figure| format!("{} {}", figure.metric, figure.text()))
                 .collect(),
             None => vec![],

@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
+use crate::engine::redact::Redactor;
 use crate::load::{
     Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
     Trace, Warning,
 };
-use crate::matrix::{Cell, Plan};
+use crate::matrix::{Cell, Plan, Runtime};
 use crate::measure::validity::CheckKind;
 use crate::measure::validity::{self, Cache};
 use crate::measure::{Check, Fault, observe};
@@ -46,6 +47,9 @@ pub(super) struct Bench<'a> {
     /// Extra body fields, rendered.
     pub(super) body: serde_json::Map<String, serde_json::Value>,
     pub(super) events: &'a Events<'a>,
+    /// What only this run knows.
+    pub(super) runtime: &'a Runtime,
+    pub(super) redactor: &'a Redactor,
 }
 
 impl Bench<'_> {
@@ -272,7 +276,9 @@ pub(super) fn broken(failure: Failure) -> CellState {
 /// lost it, or were not answered.
 pub(super) fn is_doubtful(state: &CellState) -> bool {
     match state {
-        CellState::Broken { class, .. } => class == "connection" || class == "no-window",
+        CellState::Broken { class, .. } => {
+            class == "connection" || class == "no-window" || command::is_tools_fault(class)
+        }
         CellState::Measured(measurement) => measurement.failures.keys().any(|c| is_no_answer(*c)),
         CellState::NotRun { .. } | CellState::Unfit { .. } => false,
     }

@@ -14,6 +14,8 @@ use crate::sim;
 use crate::suite::model::{EngineSource, Setting, SimClock};
 use crate::transport::Transport;
 
+use super::cell::broken_words;
+use super::command;
 use super::conductor::State;
 use super::halt::Cause;
 
@@ -55,6 +57,8 @@ impl Drop for RealTime {
 pub(super) enum Start {
     Failed(LaunchFailure),
     Halted(Cause),
+    /// None is needed: every cell is finished.
+    Pointless,
 }
 
 impl State<'_> {
@@ -92,6 +96,10 @@ impl State<'_> {
                 at: self.seconds(),
             });
             self.setup(launch, &spec.env, &runtime).await?;
+            self.look_for_tools(launch, &runtime);
+            if plan.launches[launch].cells.clone().all(|cell| self.settled.contains(&cell)) {
+                return Err(Start::Pointless);
+            }
             let transport = self.transport(launch, &runtime, setting)?;
             let events = self.events;
             let clock = self.clock;
@@ -188,6 +196,24 @@ impl State<'_> {
         // A setup that failed is tried again by a later launch.
         self.prepared = true;
         Ok(())
+    }
+
+    /// Finishes the cells whose tool is not there, before an engine is loaded for them; after the setup,
+    /// which may install it.
+    fn look_for_tools(&mut self, launch: usize, runtime: &Runtime) {
+        let plan = self.conduct.plan;
+        for index in plan.launches[launch].cells.clone() {
+            if self.settled.contains(&index) {
+                continue;
+            }
+            // What can't be rendered is told when it is the cell's turn.
+            let spec = plan.command_spec(&plan.cells[index], runtime, 0).ok().flatten();
+            if let Some(why) = spec.and_then(|spec| command::not_there(&spec)) {
+                self.settled.insert(index);
+                let state = broken_words("command-failed", &why);
+                self.events.send(Event::CellFinished { cell: index, state, seconds: 0.0 });
+            }
+        }
     }
 
     /// The way to the engine; starts the simulated one where it lives in this process.
