@@ -133,9 +133,11 @@ fn move_aside(path: &Path, previous: &Path) -> Result<(), DirectoryError> {
 fn is_ours(name: &str) -> bool {
     name == JOURNAL
         || name == "samples"
+        || name == "cells"
         || name == "report.html"
         || crate::report::FILES.contains(&name)
         || name.starts_with("engine-")
+        || name.starts_with("command-")
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
@@ -165,11 +167,13 @@ mod tests {
         drop(Directory::take(&out).unwrap());
         assert!(out.join("notes.txt").exists());
         fs::write(out.join(JOURNAL), "{}").unwrap();
-        fs::create_dir(out.join("engine-tp8")).unwrap();
+        let of_launches = ["engine-tp8", "cells", "command-gsm8k.log"];
+        of_launches.iter().for_each(|name| fs::create_dir(out.join(name)).unwrap());
         let taken = Directory::take(&out).unwrap();
         assert!(!out.join(JOURNAL).exists());
         let previous = taken.previous.as_ref().unwrap();
-        assert!(previous.join(JOURNAL).exists() && previous.join("engine-tp8").exists());
+        assert!(previous.join(JOURNAL).exists());
+        assert!(of_launches.iter().all(|name| previous.join(name).exists()));
         assert!(out.join("notes.txt").exists() && !previous.join("notes.txt").exists());
         assert!(matches!(Directory::take(&out), Err(DirectoryError::Locked { .. })));
     }

@@ -202,12 +202,21 @@ fn text_of(spec: &CommandSpec, shown: &str) -> Result<String, CellState> {
     if !inside {
         return Err(outside());
     }
-    let Ok(real) = spec.result.canonicalize() else {
-        let there = listed(&spec.dir);
-        return Err(broken_words(
-            "result-missing",
-            &format!("`{program}` ended well and wrote no {shown} in {}; {there}", spec.dir.display()),
-        ));
+    let found = matching(&spec.dir, spec.result.strip_prefix(&spec.dir).unwrap_or(&spec.result));
+    let real = match &found[..] {
+        [path] => path.canonicalize().map_err(|error| unreadable(&error.to_string()))?,
+        [] => {
+            let there = listed(&spec.dir);
+            let dir = spec.dir.display();
+            let message = format!("`{program}` ended well and wrote no {shown} in {dir}; {there}");
+            return Err(broken_words("result-missing", &message));
+        }
+        several => {
+            return Err(unreadable(&format!(
+                "{} files are called so, and one is the result",
+                several.len()
+            )));
+        }
     };
     if !spec.dir.canonicalize().is_ok_and(|dir| real.starts_with(dir)) {
         return Err(outside());
@@ -224,6 +233,38 @@ fn text_of(spec: &CommandSpec, shown: &str) -> Result<String, CellState> {
     }
     let bytes = std::fs::read(&real).map_err(|error| unreadable(&error.to_string()))?;
     String::from_utf8(bytes).map_err(|_| unreadable("it is no text"))
+}
+
+/// The files below `dir` at a relative path; `*` in a part of it stands for any characters, since tools
+/// put times into names.
+fn matching(dir: &Path, relative: &Path) -> Vec<PathBuf> {
+    let mut found = vec![dir.to_owned()];
+    for part in relative {
+        let part = part.to_string_lossy();
+        found = found
+            .iter()
+            .flat_map(|folder| match part.contains('*') {
+                false => vec![folder.join(&*part)],
+                true => std::fs::read_dir(folder)
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .filter(|entry| fits(&entry.file_name().to_string_lossy(), &part))
+                    .map(|entry| entry.path())
+                    .collect(),
+            })
+            .filter(|path| path.exists())
+            .collect();
+    }
+    found
+}
+
+/// Whether a name is one that a pattern with `*` stands for.
+fn fits(name: &str, pattern: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return name == pattern };
+    let Some(name) = name.strip_prefix(head) else { return false };
+    let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+    ends.into_iter().any(|at| fits(&name[at..], rest))
 }
 
 /// Which files there are, for who looks for one.
@@ -248,4 +289,35 @@ pub(super) fn not_there(spec: &CommandSpec) -> Option<String> {
     let path = own.map(|(_, value)| value.into()).or_else(|| std::env::var_os("PATH"))?;
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     (!found).then(|| format!("can't start `{program}`: not found in any directory of PATH"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters_of_a_name() {
+        for (name, pattern, same) in [
+            ("out.json", "out.json", true),
+            ("results_2026-11-30T01.json", "results_*.json", true),
+            ("samples_2026.json", "results_*.json", false),
+            ("abc", "*", true),
+            ("aXbXc", "a*b*c", true),
+            ("aXbX", "a*b*c", false),
+            ("é", "*", true),
+        ] {
+            assert_eq!(fits(name, pattern), same, "{name} {pattern}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["model/results_1.json", "model/samples_1.json", "results_2.json"] {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "{}").unwrap();
+        }
+        let found = |pattern: &str| matching(dir.path(), Path::new(pattern)).len();
+        assert_eq!(found("*/results_*.json"), 1);
+        assert_eq!(found("*/*.json"), 2);
+        assert_eq!(found("results_2.json"), 1);
+        assert_eq!(found("none/*.json"), 0);
+    }
 }

@@ -190,6 +190,17 @@ fn a_result_that_is_none_is_an_error() {
 }
 
 #[test]
+fn a_result_may_have_a_time_in_its_name() {
+    let script = "mkdir \"$1/model\"; echo '{\"results\": {\"gsm8k\": {\"exact_match\": 0.95}}}' > \"$1/model/results_$(date +%s).json\"";
+    let test = EXACT.replace("out.json", "*/results_*.json");
+    tool(script, &test, AT_LEAST).run(&[]).exits(0);
+    let twice = format!("{script}; cp \"$1\"/model/*.json \"$1/model/results_x.json\"");
+    let (class, message, _) = broken(&tool(&twice, &test, AT_LEAST));
+    assert_eq!(class, "result-unreadable");
+    assert!(message.contains("2 files are called so, and one is the result"), "{message}");
+}
+
+#[test]
 fn a_result_that_a_template_leads_outside_is_refused() {
     let project = tool(
         "echo '{\"results\": {\"gsm8k\": {\"exact_match\": 1}}}' > \"$1/../out.json\"",
