@@ -74,7 +74,15 @@ fn tidy(node: &mut Value) {
             for keyword in ["anyOf", "oneOf"] {
                 flatten(object, keyword);
             }
-            object.values_mut().for_each(tidy);
+            for (keyword, node) in object {
+                match node {
+                    // Its keys are a suite's own words, whatever keyword of a schema one is spelled like.
+                    Value::Object(keys) if keyword == "properties" => {
+                        keys.values_mut().for_each(tidy);
+                    }
+                    node => tidy(node),
+                }
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -419,8 +427,8 @@ fn wrong_value(error: &ValidationError<'_>, node: &Value, path: &Path, written: 
         }
         ValidationErrorKind::MinItems { .. } | ValidationErrorKind::MaxItems { .. } => {
             let entries = value.as_array().map_or(0, Vec::len);
-            let message = format!("{subject} must be {expects}, not a list of {entries}");
-            Problem::new("wrong-type", message)
+            Problem::new("wrong-type", format!("{subject} can't be a list of {entries}"))
+                .help(format!("write {expects}"))
         }
         ValidationErrorKind::Constant { .. } => {
             Problem::new("unknown-value", format!("{subject} must be {expects}"))

@@ -111,8 +111,18 @@ impl Checker<'_> {
 
     /// The metric of a name: of the catalogue, or one that a command test defines.
     fn metric_named(&mut self, at: &At<String>, tests: &[Test]) -> Option<Metric> {
-        if let Some(metric) = tool::defined(&at.value, tests.iter()) {
+        if let Some(metric) = tool::defined(&at.value, tests) {
             return Some(metric.into());
+        }
+        let (head, _) = at.value.split_once('.').unwrap_or((&at.value, ""));
+        let head = head.strip_suffix("-per-gpu").unwrap_or(head);
+        if tool::defined(head, tests).is_some() {
+            let message = format!("`{head}` is one number of a tool, and has no other form");
+            self.say(
+                Problem::at("unknown-metric", at.span.clone(), message)
+                    .help(format!("write \"{head}\"")),
+            );
+            return None;
         }
         let unknown = match at.value.parse::<Metric>() {
             Ok(metric) => return Some(metric),
@@ -120,7 +130,7 @@ impl Checker<'_> {
         };
         // A name without a dash may be one that a test defines which could not be read.
         if !(self.broken_tests && name::is_word(&at.value)) {
-            let help = tool::near(&at.value, tests.iter()).unwrap_or(unknown.help);
+            let help = tool::near(&at.value, tests).unwrap_or(unknown.help);
             self.say(Problem::at("unknown-metric", at.span.clone(), unknown.message).help(help));
         }
         None

@@ -94,6 +94,11 @@ impl Checker<'_> {
         self.say(Problem::at("missing-key", span, message).help(help));
     }
 
+    /// Whether the shape check took none of these keys away: else that nothing is said is no news.
+    fn kept(&self, keys: &[&str]) -> bool {
+        keys.iter().all(|key| !self.known.lost.contains(*key))
+    }
+
     fn place(&self, span: &Range<usize>) -> Place {
         self.source.place(span.start)
     }

@@ -106,7 +106,7 @@ impl Checker<'_> {
                 Problem::at(
                     "wrong-key",
                     at.span.clone(),
-                    format!("{} have no streams to count by", arrivals(arrival)),
+                    "only a closed loop has streams to count by",
                 )
                 .help(help),
             );
@@ -130,13 +130,22 @@ impl Checker<'_> {
             Arrival::Closed => Some(Amount::PerStream(defaults::REQUESTS_PER_STREAM)),
             Arrival::Burst | Arrival::Constant | Arrival::Poisson => {
                 let help = match arrival {
-                    Arrival::Closed | Arrival::Burst => "write `requests = 500`",
+                    Arrival::Closed | Arrival::Burst => "write `requests = 500`: so many at once",
                     Arrival::Constant | Arrival::Poisson => {
                         "write `requests = 500`, or `duration = \"2m\"`"
                     }
                 };
-                let message = format!("nothing says how many requests {} bring", arrivals(arrival));
-                self.missing("requests", table.span.clone(), &message, help);
+                if self.kept(&["requests", "duration", "requests-per-stream"]) {
+                    let span = test.arrival.as_ref().map_or(&table.span, |at| &at.span);
+                    self.say(
+                        Problem::at(
+                            "missing-key",
+                            span.clone(),
+                            "nothing says how many requests arrive",
+                        )
+                        .help(help),
+                    );
+                }
                 None
             }
         }
@@ -150,12 +159,8 @@ impl Checker<'_> {
         }
         let span = table.value.arrival.as_ref().map_or(&table.span, |at| &at.span);
         self.say(
-            Problem::at(
-                "missing-axis",
-                span.clone(),
-                format!("{} have no rate", arrivals(arrival)),
-            )
-            .help("write the axis: matrix.request_rate = [1, 2, 4], in requests a second"),
+            Problem::at("missing-axis", span.clone(), "arrivals of an open loop have a rate")
+                .help("write the axis: matrix.request_rate = [1, 2, 4], in requests a second"),
         );
     }
 
@@ -240,13 +245,13 @@ impl Checker<'_> {
                 Some(LengthSetting::Jitter { around, share: share? })
             }
             (None, None, None) => {
-                let message = format!("`{key}` says no length");
-                self.missing(
-                    "uniform",
-                    at.span.clone(),
-                    &message,
-                    "write a number, or one of uniform, normal and jitter",
-                );
+                if self.kept(&["uniform", "normal", "jitter"]) {
+                    let message = format!("`{key}` says no length");
+                    self.say(
+                        Problem::at("missing-key", at.span.clone(), message)
+                            .help("write a number, or one of uniform, normal and jitter"),
+                    );
+                }
                 None
             }
             (_, _, _) => {
@@ -420,13 +425,11 @@ impl Checker<'_> {
             tpot: limit(&slo.tpot),
             e2e_latency: limit(&slo.e2e_latency),
         };
-        if slo.ttft.is_none() && slo.tpot.is_none() && slo.e2e_latency.is_none() {
-            self.missing(
-                "ttft",
-                table.span.clone(),
-                "`slo` asks nothing",
+        let nothing = slo.ttft.is_none() && slo.tpot.is_none() && slo.e2e_latency.is_none();
+        if nothing && self.known.lost.is_empty() {
+            self.say(Problem::at("missing-key", table.span.clone(), "`slo` asks nothing").help(
                 "write slo = { ttft = \"500ms\", tpot = \"50ms\" }; it may have e2e-latency too",
-            );
+            ));
         }
         found
     }
@@ -445,7 +448,7 @@ pub(super) fn no_axis(test: &TestTable, name: &str, span: &Range<usize>) -> Opti
             "write `requests = 500` for so many at once, or leave `arrival` out for a closed loop",
         ),
         ("concurrency", Arrival::Constant | Arrival::Poisson) => (
-            format!("{} have no axis `concurrency`", arrivals(arrival)),
+            "an open loop has no axis `concurrency`".to_owned(),
             "only a closed loop has so many streams: leave `arrival` out, or leave out the axis",
         ),
         ("request_rate", Arrival::Closed) => (
@@ -473,14 +476,4 @@ pub(super) fn no_axis(test: &TestTable, name: &str, span: &Range<usize>) -> Opti
         }
         Some(_) | None => problem,
     })
-}
-
-/// Arrivals in words.
-fn arrivals(arrival: Arrival) -> &'static str {
-    match arrival {
-        Arrival::Closed => "requests of a closed loop",
-        Arrival::Burst => "requests of a burst",
-        Arrival::Constant => "constant arrivals",
-        Arrival::Poisson => "poisson arrivals",
-    }
 }

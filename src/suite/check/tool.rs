@@ -41,7 +41,8 @@ impl Checker<'_> {
         }
         let metrics = self.metrics(&test.metrics);
         if test.preset.is_none() && test.metrics.0.is_empty() {
-            if !self.known.lost.contains("preset") && !self.known.lost.contains("metrics") {
+            // Of a metric that was taken away its name is all that is known.
+            if self.known.lost.is_empty() {
                 self.say(
                     Problem::at(
                         "missing-key",
@@ -246,14 +247,12 @@ fn strings(value: &serde_json::Value, found: &mut impl FnMut(&str)) {
 }
 
 /// The user metric of a name that tests define.
-pub(super) fn defined<'t>(name: &str, tests: impl Iterator<Item = &'t Test>) -> Option<UserMetric> {
-    metrics_of(tests).find(|metric| metric.name() == name)
+pub(super) fn defined(name: &str, tests: &[Test]) -> Option<UserMetric> {
+    metrics_of(tests.iter()).find(|metric| metric.name() == name)
 }
 
 /// The metrics that tests define.
-pub(super) fn metrics_of<'t>(
-    tests: impl Iterator<Item = &'t Test>,
-) -> impl Iterator<Item = UserMetric> {
+fn metrics_of<'t>(tests: impl Iterator<Item = &'t Test>) -> impl Iterator<Item = UserMetric> {
     tests.flat_map(|test| match &test.kind {
         TestSetting::Command(setting) => {
             setting.metrics.iter().map(|(metric, _)| *metric).collect::<Vec<_>>()
@@ -266,7 +265,7 @@ pub(super) fn metrics_of<'t>(
 }
 
 /// What is near to a name that no metric has, among those of the suite.
-pub(super) fn near<'t>(wanted: &str, tests: impl Iterator<Item = &'t Test>) -> Option<String> {
-    let names: Vec<&'static str> = metrics_of(tests).map(UserMetric::name).collect();
+pub(super) fn near(wanted: &str, tests: &[Test]) -> Option<String> {
+    let names: Vec<&'static str> = metrics_of(tests.iter()).map(UserMetric::name).collect();
     name::nearest(wanted, names.iter().copied()).map(|near| format!("did you mean \"{near}\"?"))
 }
