@@ -141,12 +141,7 @@ fn find<'a>(document: &'a Value, pointer: &str) -> Result<&'a Value, NoNumber> {
                 .filter(|_| key == "0" || !key.starts_with(['0', '+']))
                 .and_then(|index| entries.get(index))
                 .ok_or_else(|| {
-                    format!(
-                        "no entry `{}` at {}, an array of {}",
-                        cut(&key),
-                        here(),
-                        entries.len()
-                    )
+                    format!("no entry `{}` at {}, an array of {}", cut(&key), here(), entries.len())
                 }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
                 Err(format!("nothing is below {}, which is {}", here(), cut(&at.to_string())))
@@ -264,10 +259,7 @@ mod tests {
             ("/word", "/word is the text \"many\", no number"),
             ("/yes", "/yes is true, no number"),
             ("/rows", "/rows is an array of 2; the pointer must go on to a number"),
-            (
-                "/results",
-                "/results is an object; the pointer must go on (its keys are `gsm8k`)",
-            ),
+            ("/results", "/results is an object; the pointer must go on (its keys are `gsm8k`)"),
             ("results.gsm8k", "`results.gsm8k` is no JSON pointer: write \"/results/gsm8k\""),
             ("/a~2", "`/a~2` is no JSON pointer: write ~0 for ~, and ~1 for /"),
         ] {

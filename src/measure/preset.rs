@@ -104,8 +104,9 @@ impl Preset {
             Preset::VllmBenchServe => {
                 let document = one(documents)?;
                 let completed = completed(document, "/completed", self)?;
-                let failed = count(document, "/failed")?.or(count(document, "/num_prompts")?
-                    .and_then(|asked| asked.checked_sub(completed)));
+                let failed = count(document, "/failed")?
+                    .or(count(document, "/num_prompts")?
+                        .and_then(|asked| asked.checked_sub(completed)));
                 self.take(document, wanted, completed, failed)
             }
             Preset::SglangBenchServing => {
@@ -239,7 +240,12 @@ impl Preset {
             sources
         };
         let latencies = |e2e| {
-            [(Base::Ttft, "ttft"), (Base::Tpot, "tpot"), (Base::Itl, "itl"), (Base::E2eLatency, e2e)]
+            [
+                (Base::Ttft, "ttft"),
+                (Base::Tpot, "tpot"),
+                (Base::Itl, "itl"),
+                (Base::E2eLatency, e2e),
+            ]
         };
         match self {
             Preset::VllmBenchServe => {
@@ -390,19 +396,16 @@ fn llama_bench(documents: &[Value], wanted: &[Metric]) -> Result<Told, Unfit> {
         lines => (lines, "line "),
     };
     let mut told = Told::default();
-    for (base, what) in
-        [(Base::PrefillThroughput, "prompt"), (Base::OutputThroughput, "generation")]
+    for (base, what, option) in
+        [(Base::PrefillThroughput, "prompt", "-p"), (Base::OutputThroughput, "generation", "-n")]
     {
         let mut found: Option<(f64, String)> = None;
         for (index, row) in rows.iter().enumerate() {
             let place = |why: String| Unfit(format!("{at}/{index}{why}"));
             let prompt = document::number(row, "/n_prompt").map_err(|e| place(e.to_string()))?;
             let output = document::number(row, "/n_gen").map_err(|e| place(e.to_string()))?;
-            let fits = match base {
-                Base::PrefillThroughput => prompt > 0.0 && output == 0.0,
-                _generation => prompt == 0.0 && output > 0.0,
-            };
-            if !fits {
+            let (own, other) = if option == "-p" { (prompt, output) } else { (output, prompt) };
+            if own == 0.0 || other > 0.0 {
                 continue;
             }
             let depth = document::number(row, "/n_depth").unwrap_or(0.0);
@@ -425,8 +428,7 @@ fn llama_bench(documents: &[Value], wanted: &[Metric]) -> Result<Told, Unfit> {
             }
             None if wanted.iter().any(|wanted| wanted.base == base) => {
                 return Err(Unfit(format!(
-                    "there is no row with {what} alone, which {metric} is read from: give {} a number above 0",
-                    if base == Base::PrefillThroughput { "-p" } else { "-n" }
+                    "there is no row with {what} alone, which {metric} is read from: give {option} a number above 0"
                 )));
             }
             None => {}

@@ -195,7 +195,8 @@ fn sglang_bench_serving_by_its_last_line() {
             ("measured-time", 8.0),
         ],
     );
-    let said = refused(Preset::SglangBenchServing, &document::read(SGLANG).unwrap(), &["error-rate"]);
+    let said =
+        refused(Preset::SglangBenchServing, &document::read(SGLANG).unwrap(), &["error-rate"]);
     assert!(said.ends_with("run sglang.bench_serving with --output-details"), "{said}");
     let details = changed(SGLANG, json!({ "/errors": ["", "refused", "", ""] }));
     let told = Preset::SglangBenchServing.read(&details, &[]).unwrap();
@@ -263,7 +264,10 @@ fn numbers_that_are_none_are_refused_where_something_is_expected_of_them() {
         (json!("NaN"), "/median_ttft_ms is NaN, no number"),
         (json!(-1.5), "/median_ttft_ms is -1.5: it can't be negative"),
         (json!(0.0), "/median_ttft_ms is 0: the tool did not measure it"),
-        (json!("200"), "/median_ttft_ms is the text \"200\"; a number is needed: have the tool write it without quotes"),
+        (
+            json!("200"),
+            "/median_ttft_ms is the text \"200\"; a number is needed: have the tool write it without quotes",
+        ),
     ] {
         let documents = changed(VLLM, json!({ "/median_ttft_ms": value }));
         assert_eq!(refused(Preset::VllmBenchServe, &documents, &["ttft.p50"]), message);
@@ -316,9 +320,12 @@ fn gaps_between_events_of_several_tokens_are_no_inter_token_latencies() {
         let said = refused(preset, &documents, &["itl.p50"]);
         assert!(said.contains("an event carried 4.0 tokens on average"), "{said}");
         // Without the time to the end, by the times per token.
-        let documents = changed(text, json!({
-            "/mean_itl_ms": 80.0, "/mean_e2el_ms": null, "/mean_e2e_latency_ms": null,
-        }));
+        let documents = changed(
+            text,
+            json!({
+                "/mean_itl_ms": 80.0, "/mean_e2el_ms": null, "/mean_e2e_latency_ms": null,
+            }),
+        );
         assert!(refused(preset, &documents, &["itl.mean"]).contains("4.0 tokens"));
     }
     let speculative = changed(SGLANG, json!({ "/accept_length": 2.7 }));

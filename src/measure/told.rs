@@ -12,15 +12,15 @@ pub fn observations(repeats: &[BTreeMap<Metric, f64>]) -> BTreeMap<Base, Observa
     let mut out: BTreeMap<Base, Observations> = BTreeMap::new();
     let Some(first) = repeats.first() else { return out };
     for metric in first.keys() {
-        let values: Vec<f64> = repeats.iter().filter_map(|told| told.get(metric).copied()).collect();
+        let values: Vec<f64> =
+            repeats.iter().filter_map(|told| told.get(metric).copied()).collect();
         if values.len() < repeats.len() {
             continue;
         }
         match metric.stat {
             Some(stat) => {
-                let told = out
-                    .entry(metric.base)
-                    .or_insert_with(|| Observations::Told(BTreeMap::new()));
+                let told =
+                    out.entry(metric.base).or_insert_with(|| Observations::Told(BTreeMap::new()));
                 if let Observations::Told(by_stat) = told {
                     by_stat.insert(stat, values);
                 }

@@ -47,7 +47,11 @@ pub fn all(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<Figure> {
         let stats: Vec<Option<Stat>> = if !entry.latency {
             vec![None]
         } else if let Observations::Told(told) = observations {
-            Stat::ALL.iter().filter(|stat| told.contains_key(stat)).map(|stat| Some(*stat)).collect()
+            Stat::ALL
+                .iter()
+                .filter(|stat| told.contains_key(stat))
+                .map(|stat| Some(*stat))
+                .collect()
         } else {
             let n = samples(observations);
             Stat::ALL.iter().filter(|stat| carried(**stat, n)).map(|stat| Some(*stat)).collect()

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::engine::redact::Redactor;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
-use crate::engine::redact::Redactor;
 use crate::load::{
     Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
     Trace, Warning,

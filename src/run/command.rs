@@ -7,10 +7,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::engine;
 use crate::engine::log::LogFile;
 use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, SuperviseError};
-use crate::engine;
 use crate::matrix::CommandSpec;
 use crate::measure::preset::Told;
 use crate::measure::{Base, Metric, document, told, validity};
@@ -89,9 +89,8 @@ async fn attempt(
 async fn run(bench: &Bench<'_>, spec: &CommandSpec) -> Result<(), CellState> {
     let failed = |message: String| broken_words("command-failed", &message);
     if spec.dir.exists() {
-        std::fs::remove_dir_all(&spec.dir).map_err(|error| {
-            failed(format!("{} can't be emptied: {error}", spec.dir.display()))
-        })?;
+        std::fs::remove_dir_all(&spec.dir)
+            .map_err(|error| failed(format!("{} can't be emptied: {error}", spec.dir.display())))?;
     }
     std::fs::create_dir_all(&spec.dir)
         .map_err(|error| failed(format!("{} can't be made: {error}", spec.dir.display())))?;
@@ -154,9 +153,9 @@ fn read(
     let documents = document::read(&text).map_err(|error| unreadable(&error.to_string()))?;
     let wanted: Vec<Metric> = bench.planned.bounds.iter().map(|bound| bound.metric).collect();
     let mut found = match setting.preset {
-        Some(preset) => preset
-            .read(&documents, &wanted)
-            .map_err(|error| broken_words("result-unfit", &format!("the result {shown}: {error}")))?,
+        Some(preset) => preset.read(&documents, &wanted).map_err(|error| {
+            broken_words("result-unfit", &format!("the result {shown}: {error}"))
+        })?,
         None => Told::default(),
     };
     if setting.metrics.is_empty() {
@@ -275,7 +274,11 @@ fn listed(dir: &Path) -> String {
     names.sort();
     let more = if names.len() > LISTED { ", …" } else { "" };
     names.truncate(LISTED);
-    if names.is_empty() { "nothing is there".to_owned() } else { format!("there are {}{more}", names.join(", ")) }
+    if names.is_empty() {
+        "nothing is there".to_owned()
+    } else {
+        format!("there are {}{more}", names.join(", "))
+    }
 }
 
 /// Why a program can't be started, where that can be told without starting it.

@@ -44,9 +44,8 @@ fn broken(project: &Project) -> (String, String, Ran) {
     let ran = project.run(&[]).exits(31);
     assert_eq!(ran.having("error"), ["gsm8k gsm8k"]);
     let state = state(&ran);
-    let text = |key: &str| {
-        state["broken"][key].as_str().unwrap_or_else(|| panic!("{state}")).to_owned()
-    };
+    let text =
+        |key: &str| state["broken"][key].as_str().unwrap_or_else(|| panic!("{state}")).to_owned();
     (text("class"), text("message"), ran)
 }
 
@@ -113,10 +112,7 @@ fn a_tool_that_fails_is_an_error_that_shows_its_words() {
     let (class, message, ran) = broken(&tool(script, EXACT, AT_LEAST));
     assert_eq!(class, "command-failed");
     let first = message.lines().next().unwrap();
-    assert_eq!(
-        first,
-        "`sh` failed: exit code 3; its last line: the end (see command-gsm8k.log)"
-    );
+    assert_eq!(first, "`sh` failed: exit code 3; its last line: the end (see command-gsm8k.log)");
     assert!(message.contains("ValueError: no such task: gsm9k"), "{message}");
     assert!(ran.read("command-gsm8k.log").contains("line 17\n"));
     let junit = ran.read("junit.xml");
@@ -163,10 +159,26 @@ fn a_result_that_is_none_is_an_error() {
         ("touch \"$1/other.json\"", "result-missing", "; there are other.json"),
         ("true", "result-missing", "; nothing is there"),
         (": > \"$1/out.json\"", "result-unreadable", "the result out.json: it is empty"),
-        ("echo 'no result' > \"$1/out.json\"", "result-unreadable", "the result out.json: it is no JSON: "),
-        ("mkdir \"$1/out.json\"", "result-unreadable", "the result out.json can't be read: it is no file"),
-        ("mkfifo \"$1/out.json\"", "result-unreadable", "the result out.json can't be read: it is no file"),
-        ("ln -s /etc/hostname \"$1/out.json\"", "result-unreadable", "the result out.json is outside of {{ cell.dir }}"),
+        (
+            "echo 'no result' > \"$1/out.json\"",
+            "result-unreadable",
+            "the result out.json: it is no JSON: ",
+        ),
+        (
+            "mkdir \"$1/out.json\"",
+            "result-unreadable",
+            "the result out.json can't be read: it is no file",
+        ),
+        (
+            "mkfifo \"$1/out.json\"",
+            "result-unreadable",
+            "the result out.json can't be read: it is no file",
+        ),
+        (
+            "ln -s /etc/hostname \"$1/out.json\"",
+            "result-unreadable",
+            "the result out.json is outside of {{ cell.dir }}",
+        ),
         (
             &scores("NaN"),
             "result-unfit",
@@ -246,7 +258,11 @@ fn a_tool_that_the_setup_installs_is_found() {
 fn a_secret_that_a_tool_prints_is_shown_nowhere() {
     const KEY: &str = "sk-0123456789abcdef";
     let script = "echo \"Unauthorized: $KEY\"; exit 1";
-    let project = tool(script, EXACT, &format!("{AT_LEAST}[secrets]\nkey = {{ env = \"TOKGATE_TEST_KEY\" }}"));
+    let project = tool(
+        script,
+        EXACT,
+        &format!("{AT_LEAST}[secrets]\nkey = {{ env = \"TOKGATE_TEST_KEY\" }}"),
+    );
     let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
     let env = "kind = \"sim\"\nenv = { KEY = \"{{ secret.key }}\" }";
     project.file("suite.toml", &suite.replace("kind = \"sim\"", env));
@@ -310,7 +326,8 @@ min = 180
         assert!(junit.contains(property), "{property}: {junit}");
     }
     // The percentile that vllm bench writes only where it is asked for.
-    let ran = tool(&copy, test, "[[expect]]\nmetric = \"ttft.p95\"\nmax = \"1s\"").run(&[]).exits(31);
+    let ran =
+        tool(&copy, test, "[[expect]]\nmetric = \"ttft.p95\"\nmax = \"1s\"").run(&[]).exits(31);
     assert!(ran.stdout.contains("no key `p95_ttft_ms`"), "{}", ran.stdout);
 }
 
