@@ -1,8 +1,11 @@
 //! Command tests: external tools against the simulated engine, and tools that go wrong.
 
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Project, Ran, shipped};
+use crate::harness::{Project, Ran, eventually, shipped};
 
 /// A project on the simulated engine over TCP with one command test that runs `script` in a shell;
 /// `test` goes below `[[test]]`, `more` behind everything.
@@ -146,6 +149,26 @@ fn gone(ran: &Ran, file: &str) {
 }
 
 #[test]
+fn an_interrupted_run_leaves_no_tool_behind() {
+    let script = "sleep 600 & echo $! > \"$1/../child\"; wait";
+    let project = tool(script, EXACT, AT_LEAST);
+    let child = project
+        .command(&["run", "suite.toml", "--out", "out"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let written = project.path().join("out/cells/engine-engine/child");
+    eventually("the tool runs", || {
+        std::fs::read_to_string(&written).is_ok_and(|text| text.ends_with('\n'))
+    });
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ran = project.ran(child.wait_with_output().unwrap()).exits(143);
+    gone(&ran, "cells/engine-engine/child");
+    assert_eq!(state(&ran)["not-run"]["reason"], "not run: the run was interrupted");
+}
+
+#[test]
 fn what_a_tool_leaves_behind_is_ended() {
     let script = format!("sleep 600 & echo $! > \"$1/../child\"\n{}", scores("0.95"));
     let ran = tool(&script, EXACT, AT_LEAST).run(&[]).exits(0);
@@ -240,6 +263,7 @@ fn a_tool_that_is_not_there_is_told_before_the_engine_is_loaded() {
     let ran = project.run(&[]).exits(31);
     assert_eq!(ran.having("measured"), ["startup startup"]);
     assert_eq!(ran.having("error"), ["gsm8k gsm8k"]);
+    assert_eq!(ran.read("journal.jsonl").matches("cell-finished").count(), 2, "once each");
 }
 
 #[test]
