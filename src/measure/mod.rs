@@ -7,6 +7,7 @@ pub mod metric;
 pub mod observe;
 pub mod preset;
 pub mod quantile;
+pub mod serve;
 pub mod validity;
 pub mod window;
 
