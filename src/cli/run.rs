@@ -122,8 +122,13 @@ struct Ready {
 
 /// Loads, checks and expands a suite, and finds its secrets; says every problem.
 fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
-    let Planned { plan, warnings, .. } =
-        shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let missing = shape::missing_data(&planned);
+    if !missing.is_empty() {
+        super::say_as_is(&missing.render(global.color_stderr()));
+        return Err(Exit::Suite);
+    }
+    let Planned { plan, warnings, .. } = planned;
     let warned = !warnings.is_empty();
     if warned && !global.quiet {
         super::say_as_is(&warnings.render(global.color_stderr()));

@@ -1,9 +1,11 @@
 //! What shapes a plan: the flags that check, list and run share, and the way from a file to a plan.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::matrix::{Plan, Selection, Trouble, expand};
+use crate::suite::check::MISSING_DATASET;
 use crate::suite::model::{Quarantine, Selector};
 use crate::suite::{LoadOptions, Loaded, Problem, Problems};
 
@@ -89,6 +91,24 @@ pub fn nothing(path: &Path) -> Exit {
     super::say(&format!("error: no cell of {} is selected", path.display()));
     super::say("  help: `tokgate list` without -E, --skip and --profile shows all cells");
     Exit::NothingSelected
+}
+
+/// Data sets of selected tests that are not there, as errors: a run needs them, unless a setup step
+/// may fetch them.
+pub fn missing_data(planned: &Planned) -> Problems {
+    let plan = &planned.plan;
+    let fetched = plan.suite.settings.iter().any(|setting| !setting.engine.setup.is_empty());
+    let used: BTreeSet<u32> = plan.cells.iter().map(|cell| cell.test).collect();
+    let wanted: Vec<_> = used
+        .iter()
+        .filter_map(|test| plan.suite.tests[*test as usize].spans.of("dataset.file"))
+        .collect();
+    let list = (planned.loaded.warnings.iter())
+        .filter(|problem| !fetched && problem.code == MISSING_DATASET)
+        .filter(|problem| problem.span.as_ref().is_some_and(|span| wanted.contains(span)))
+        .map(|problem| Problem { warning: false, ..problem.clone() })
+        .collect();
+    Problems::new(planned.loaded.source.clone(), list)
 }
 
 /// The quarantines whose day is over.

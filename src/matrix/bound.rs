@@ -14,8 +14,18 @@ pub(crate) struct Index {
     /// For each test the bounds that may hold for its cells, in order of writing.
     pub(super) bounds: Vec<Vec<TestBound>>,
     quarantines: Sieves,
-    /// For each test the positions of the axes `context` and `concurrency`.
-    pub(super) known_axes: Vec<(Option<usize>, Option<usize>)>,
+    /// For each test where its axes with a meaning stand.
+    pub(super) known_axes: Vec<KnownAxes>,
+}
+
+/// The positions of those axes of a test that have a meaning.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct KnownAxes {
+    pub(super) context: Option<usize>,
+    pub(super) input: Option<usize>,
+    pub(super) output: Option<usize>,
+    pub(super) concurrency: Option<usize>,
+    pub(super) request_rate: Option<usize>,
 }
 
 /// One bound of an expectation, as one test sees it.
@@ -179,7 +189,13 @@ impl Index {
             .iter()
             .map(|test| {
                 let position = |name| test.axes.iter().position(|axis| axis.name == name);
-                (position("context"), position("concurrency"))
+                KnownAxes {
+                    context: position("context"),
+                    input: position("input"),
+                    output: position("output"),
+                    concurrency: position("concurrency"),
+                    request_rate: position("request_rate"),
+                }
             })
             .collect();
         let quarantines = Sieves::new(suite.quarantines.iter().map(|q| &q.filter), suite);

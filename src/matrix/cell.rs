@@ -3,10 +3,15 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::bound::KnownAxes;
 use super::{Cell, CellBound, Plan};
 use crate::judge::Side;
+use crate::load::{Arrival, Length};
 use crate::measure::{Base, Stat};
-use crate::suite::model::{AxisValue, DecodeSetting, Prefix, Quarantine, Test, TestSetting};
+use crate::suite::model::{
+    Amount, AxisValue, DecodeSetting, LengthSetting, Prefix, Quarantine, ServeSetting, Test,
+    TestSetting,
+};
 
 /// Prompt tokens a second that an estimate assumes where no bound says more.
 const PREFILL_RATE: f64 = 10_000.0;
@@ -14,6 +19,8 @@ const PREFILL_RATE: f64 = 10_000.0;
 const STREAM_RATE: f64 = 30.0;
 /// Seconds to the first token of a warm prompt that an estimate assumes where no bound says more.
 const WARM_TTFT: f64 = 0.3;
+/// Seconds that an estimate assumes of an external tool, of which nothing is known.
+const TOOL: f64 = 60.0;
 
 impl Plan {
     /// The test of a cell.
@@ -84,18 +91,37 @@ impl Plan {
         self.index.quarantine(&self.suite, cell)
     }
 
-    /// Prompt length in tokens; 0 for a startup test.
-    pub fn context_tokens(&self, cell: &Cell) -> u64 {
-        let test = self.test(cell);
-        let position = self.index.known_axes[cell.test as usize].0;
-        context_tokens(test, position, &cell.point)
+    fn known_axes(&self, cell: &Cell) -> &KnownAxes {
+        &self.index.known_axes[cell.test as usize]
     }
 
-    /// Streams at once; 1 for prefill and startup tests.
+    /// Prompt length in tokens, of a serve test the greatest that is possible. 0 for a startup test, and
+    /// where the prompts come out of a file that nothing limits.
+    pub fn context_tokens(&self, cell: &Cell) -> u64 {
+        context_tokens(self.test(cell), self.known_axes(cell), &cell.point)
+    }
+
+    /// Streams at once: of a decode test and of a closed loop; 1 for the others that have no axis
+    /// `concurrency`.
     pub fn concurrency(&self, cell: &Cell) -> u64 {
-        let test = self.test(cell);
-        let position = self.index.known_axes[cell.test as usize].1;
-        concurrency(test, position, &cell.point)
+        concurrency(self.test(cell), self.known_axes(cell), &cell.point)
+    }
+
+    /// Requests a second of an open loop; `None` where the test has no axis `request_rate`.
+    pub fn request_rate(&self, cell: &Cell) -> Option<f64> {
+        request_rate(self.test(cell), self.known_axes(cell), &cell.point)
+    }
+
+    /// Lengths of the cell's prompts in tokens: of a serve test as its axis and its `input` say, with the
+    /// jitter around the axis' value. A serve test with a data set takes its prompts from there instead.
+    pub fn input_length(&self, cell: &Cell) -> Length {
+        input_length(self.test(cell), self.known_axes(cell), &cell.point)
+    }
+
+    /// Lengths of the cell's outputs in tokens, likewise. With a data set they are for the entries that
+    /// don't say their own.
+    pub fn output_length(&self, cell: &Cell) -> Length {
+        output_length(self.test(cell), self.known_axes(cell), &cell.point)
     }
 
     /// How long the cell may take, engine start aside: a first guess, from its settings and what its
@@ -120,7 +146,15 @@ impl Plan {
                 .map(|bound| bound.target)
         };
         let seconds = match &self.test(cell).kind {
-            TestSetting::Startup | TestSetting::Serve(_) | TestSetting::Command(_) => 0.0,
+            TestSetting::Startup => 0.0,
+            TestSetting::Command(setting) => {
+                TOOL.min(setting.timeout.as_secs_f64()) * f64::from(setting.repeat)
+            }
+            TestSetting::Serve(setting) => {
+                let total = target(Base::OutputThroughput, None, Side::Min);
+                let ttft = target(Base::Ttft, Some(Stat::P50), Side::Max).map(|ms| ms / 1e3);
+                self.serve_seconds(cell, setting, total, ttft)
+            }
             TestSetting::Prefill { samples, .. } => {
                 let rate = target(Base::PrefillThroughput, None, Side::Min).unwrap_or(PREFILL_RATE);
                 1.0 + f64::from(*samples) * context / rate
@@ -142,10 +176,56 @@ impl Plan {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
+    /// Seconds of a serve cell, given what its bounds ask of the engine: tokens a second in all, and
+    /// seconds to the first token.
+    fn serve_seconds(
+        &self,
+        cell: &Cell,
+        setting: &ServeSetting,
+        total: Option<f64>,
+        ttft: Option<f64>,
+    ) -> f64 {
+        let output = middle(self.output_length(cell));
+        let prefill = middle(self.input_length(cell)) / PREFILL_RATE;
+        let one = |streams: f64| {
+            let rate = total.map_or(STREAM_RATE, |total| total / streams);
+            ttft.unwrap_or(prefill) + output / rate
+        };
+        let warmup = f64::from(setting.warmup_per_stream);
+        let once = match (setting.arrival, setting.amount) {
+            (Arrival::Closed | Arrival::Burst, Amount::Duration(window)) => {
+                window.as_secs_f64() + warmup * one(self.concurrency(cell) as f64)
+            }
+            (Arrival::Closed, Amount::Requests(requests)) => {
+                let streams = self.concurrency(cell) as f64;
+                ((requests as f64 / streams).ceil() + warmup) * one(streams)
+            }
+            (Arrival::Closed, Amount::PerStream(requests)) => {
+                (requests as f64 + warmup) * one(self.concurrency(cell) as f64)
+            }
+            (Arrival::Burst, Amount::Requests(requests) | Amount::PerStream(requests)) => {
+                // All prompts are waiting at once, and the engine reads them one after the other.
+                let requests = requests as f64;
+                requests * prefill + one(requests)
+            }
+            (Arrival::Constant | Arrival::Poisson, amount) => {
+                let rate = self.request_rate(cell).unwrap_or(1.0);
+                let window = match amount {
+                    Amount::Duration(window) => window.as_secs_f64(),
+                    Amount::Requests(requests) | Amount::PerStream(requests) => {
+                        requests as f64 / rate
+                    }
+                };
+                window + (warmup + 1.0) * one(1.0)
+            }
+        };
+        1.0 + once * f64::from(setting.repeat)
+    }
+
     /// Prompts that no cell of the same context and fewer streams has warmed.
     fn prompts_to_warm(&self, cell: &Cell, setting: &DecodeSetting) -> f64 {
         let streams = self.concurrency(cell);
-        let smaller = self.index.known_axes[cell.test as usize].1.and_then(|position| {
+        let smaller = self.known_axes(cell).concurrency.and_then(|position| {
             let values = &self.test(cell).axes[position].values;
             values.iter().map(count).filter(|other| *other < streams).max()
         });
@@ -159,31 +239,100 @@ impl Plan {
     }
 }
 
-/// Prompt length of a point of a test, given where its axis `context` stands.
-pub(super) fn context_tokens(test: &Test, position: Option<usize>, point: &[u16]) -> u64 {
-    match position {
-        Some(position) => count(&test.axes[position].values[usize::from(point[position])]),
-        None => match &test.kind {
-            TestSetting::Prefill { context, .. } => *context,
-            TestSetting::Decode(setting) => setting.context,
-            TestSetting::Serve(_) | TestSetting::Startup | TestSetting::Command(_) => 0,
+/// The value of an axis at a point, given where the axis stands.
+fn at<'t>(test: &'t Test, position: Option<usize>, point: &[u16]) -> Option<&'t AxisValue> {
+    let position = position?;
+    test.axes[position].values.get(usize::from(point[position]))
+}
+
+/// Prompt length of a point of a test, of several the greatest.
+pub(super) fn context_tokens(test: &Test, known: &KnownAxes, point: &[u16]) -> u64 {
+    if let Some(value) = at(test, known.context, point) {
+        return count(value);
+    }
+    match &test.kind {
+        TestSetting::Prefill { context, .. } => *context,
+        TestSetting::Decode(setting) => setting.context,
+        TestSetting::Serve(setting) => match &setting.dataset {
+            Some(dataset) => dataset.input.1.or(dataset.total).unwrap_or(0),
+            None => greatest(input_length(test, known, point)),
         },
+        TestSetting::Startup | TestSetting::Command(_) => {
+            at(test, known.input, point).map_or(0, count)
+        }
     }
 }
 
-/// Streams of a point of a test, given where its axis `concurrency` stands.
-pub(super) fn concurrency(test: &Test, position: Option<usize>, point: &[u16]) -> u64 {
-    match position {
-        Some(position) => count(&test.axes[position].values[usize::from(point[position])]),
-        None => match &test.kind {
-            TestSetting::Decode(setting) => setting.concurrency,
-            TestSetting::Serve(setting) => setting.concurrency,
-            TestSetting::Prefill { .. } | TestSetting::Startup | TestSetting::Command(_) => 1,
-        },
+/// Streams of a point of a test.
+pub(super) fn concurrency(test: &Test, known: &KnownAxes, point: &[u16]) -> u64 {
+    if let Some(value) = at(test, known.concurrency, point) {
+        return count(value);
+    }
+    match &test.kind {
+        TestSetting::Decode(setting) => setting.concurrency,
+        TestSetting::Serve(setting) => setting.concurrency,
+        TestSetting::Prefill { .. } | TestSetting::Startup | TestSetting::Command(_) => 1,
     }
 }
 
-/// The whole number of a value of `context` or `concurrency`.
+/// Requests a second of a point of a test.
+pub(super) fn request_rate(test: &Test, known: &KnownAxes, point: &[u16]) -> Option<f64> {
+    at(test, known.request_rate, point)?.number()
+}
+
+/// Prompt lengths of a point of a test.
+pub(super) fn input_length(test: &Test, known: &KnownAxes, point: &[u16]) -> Length {
+    match &test.kind {
+        TestSetting::Serve(setting) => length(setting.input, at(test, known.input, point)),
+        TestSetting::Prefill { .. }
+        | TestSetting::Decode(_)
+        | TestSetting::Startup
+        | TestSetting::Command(_) => Length::Fixed(context_tokens(test, known, point)),
+    }
+}
+
+/// Output lengths of a point of a test.
+pub(super) fn output_length(test: &Test, known: &KnownAxes, point: &[u16]) -> Length {
+    let axis = at(test, known.output, point);
+    match &test.kind {
+        TestSetting::Serve(setting) => length(setting.output, axis),
+        TestSetting::Decode(setting) => Length::Fixed(setting.max_output),
+        TestSetting::Prefill { .. } => Length::Fixed(1),
+        TestSetting::Startup | TestSetting::Command(_) => Length::Fixed(axis.map_or(0, count)),
+    }
+}
+
+/// Lengths as a setting tells them, around the value of an axis where there is one.
+pub(super) fn length(setting: LengthSetting, axis: Option<&AxisValue>) -> Length {
+    match (setting, axis.map(count)) {
+        (LengthSetting::Plain(length), None) => length,
+        (LengthSetting::Plain(_), Some(tokens)) => Length::Fixed(tokens),
+        (LengthSetting::Jitter { around, share }, tokens) => {
+            let middle = tokens.unwrap_or(around) as f64;
+            let end = |sign: f64| (middle * (1.0 + sign * share)).round().max(1.0) as u64;
+            Length::Uniform(end(-1.0), end(1.0))
+        }
+    }
+}
+
+/// The greatest length that is possible.
+pub(super) fn greatest(length: Length) -> u64 {
+    match length {
+        Length::Fixed(tokens) | Length::Uniform(_, tokens) => tokens,
+        Length::Normal { mean, sd } => (mean + 4.0 * sd).ceil() as u64,
+    }
+}
+
+/// The mean length.
+fn middle(length: Length) -> f64 {
+    match length {
+        Length::Fixed(tokens) => tokens as f64,
+        Length::Uniform(least, most) => (least as f64 + most as f64) / 2.0,
+        Length::Normal { mean, .. } => mean,
+    }
+}
+
+/// The whole number of a value of an axis of counts.
 fn count(value: &AxisValue) -> u64 {
     match value {
         AxisValue::Tokens(tokens) => *tokens,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::bound::Index;
-use super::cell::{concurrency, context_tokens};
+use super::cell::{concurrency, context_tokens, request_rate};
 use super::launch::{
     Rendered, engine_templates, planned_cell_role, render_planned, render_request,
     request_templates,
@@ -19,6 +19,7 @@ use super::naming::{self, Traits};
 use super::scene::{Blame, Moment, Scene, uses_name};
 use super::select::{Sieve, Sieves};
 use super::sighting::Sightings;
+use super::tool::{render_tool_planned, tool_templates};
 use super::verify;
 use super::{Cell, Plan, PlannedLaunch, Selection, Trouble};
 use crate::measure::TestKind;
@@ -131,8 +132,8 @@ fn select(suite: &Suite, selection: &Selection, cells: &mut Vec<Cell>) {
     });
 }
 
-/// Run order: launches as they come in the suite; within one startup, then prefill before decode,
-/// by context and concurrency, so that warm caches help.
+/// Run order: launches as they come in the suite; within one startup, prefill, decode, serve and
+/// commands, by prompt length, streams and rate, so that warm caches help.
 fn run_order(suite: &Suite, index: &Index, a: &Cell, b: &Cell) -> Ordering {
     let kind = |cell: &Cell| {
         let kind = suite.tests[cell.test as usize].kind.kind();
@@ -140,17 +141,22 @@ fn run_order(suite: &Suite, index: &Index, a: &Cell, b: &Cell) -> Ordering {
     };
     let context = |cell: &Cell| {
         let test = cell.test as usize;
-        context_tokens(&suite.tests[test], index.known_axes[test].0, &cell.point)
+        context_tokens(&suite.tests[test], &index.known_axes[test], &cell.point)
     };
     let streams = |cell: &Cell| {
         let test = cell.test as usize;
-        concurrency(&suite.tests[test], index.known_axes[test].1, &cell.point)
+        concurrency(&suite.tests[test], &index.known_axes[test], &cell.point)
+    };
+    let rate = |cell: &Cell| {
+        let test = cell.test as usize;
+        request_rate(&suite.tests[test], &index.known_axes[test], &cell.point).unwrap_or(0.0)
     };
     a.launch
         .cmp(&b.launch)
         .then_with(|| kind(a).cmp(&kind(b)))
         .then_with(|| context(a).cmp(&context(b)))
         .then_with(|| streams(a).cmp(&streams(b)))
+        .then_with(|| rate(a).total_cmp(&rate(b)))
         .then_with(|| a.test.cmp(&b.test))
         .then_with(|| a.point.cmp(&b.point))
 }
@@ -213,7 +219,7 @@ struct Sharing<'s> {
     uses: Vec<std::collections::BTreeSet<String>>,
     /// For each setting and test the launches by the values that matter.
     engines: Vec<Vec<Projection<u32>>>,
-    /// The same for requests, which are rendered for the sake of their errors.
+    /// The same for requests and tools, which are rendered for the sake of their errors.
     requests: Vec<Vec<Option<Projection<()>>>>,
     launches: HashMap<Rendered, u32>,
     settings: Vec<u32>,
@@ -240,7 +246,8 @@ impl<'s> Sharing<'s> {
                     .tests
                     .iter()
                     .map(|test| {
-                        let templates = request_templates(test);
+                        let mut templates = request_templates(test);
+                        templates.extend(tool_templates(test));
                         templates
                             .iter()
                             .any(|text| crate::template::has_syntax(text))
@@ -293,7 +300,7 @@ impl<'s> Sharing<'s> {
         launch
     }
 
-    /// Renders the cell's request once for each set of values that matters.
+    /// Renders the cell's request or tool once for each set of values that matters.
     fn try_request(&mut self, setting: u32, test: u32, point: &[u16]) {
         let Some(projection) = &mut self.requests[setting as usize][test as usize] else { return };
         self.scratch.clear();
@@ -306,6 +313,9 @@ impl<'s> Sharing<'s> {
         let at = (&self.suite.tests[test as usize], point);
         let role = planned_cell_role();
         if let Err(blames) = render_request(self.suite, scene, at, &role, Moment::Planned) {
+            self.troubles.extend(blames.into_iter().map(template_trouble));
+        }
+        if let Some(Err(blames)) = render_tool_planned(self.suite, scene, setting, at) {
             self.troubles.extend(blames.into_iter().map(template_trouble));
         }
     }

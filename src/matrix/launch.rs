@@ -72,7 +72,7 @@ pub(super) fn request_templates(test: &Test) -> Vec<&str> {
     all
 }
 
-fn render_command(
+pub(super) fn render_command(
     command: &CommandText,
     shell: bool,
     context: &Context,
@@ -87,7 +87,7 @@ fn render_command(
     }
 }
 
-fn blame(command: &CommandText, key: &str, error: TemplateError) -> Blame {
+pub(super) fn blame(command: &CommandText, key: &str, error: TemplateError) -> Blame {
     Blame {
         span: Some(command.span.clone()),
         place: Some(command.place.clone()),

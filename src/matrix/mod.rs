@@ -12,6 +12,7 @@ pub mod scene;
 pub mod select;
 mod sighting;
 pub mod spec;
+mod tool;
 mod verify;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 pub use expand::expand;
 pub use spec::{RenderedRequest, Runtime};
+pub use tool::CommandSpec;
 
 use crate::judge::{Bound, Severity};
 use crate::measure::Metric;

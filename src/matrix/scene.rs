@@ -9,6 +9,7 @@ use std::ops::Range;
 use minijinja::Value;
 use serde_json::Value as Json;
 
+use super::cell::{greatest, length};
 use super::spec::Runtime;
 use crate::hardware::need::{Count, Vram};
 use crate::suite::model::{AxisValue, Place, SecretSource, Setting, Suite, Test, TestSetting};
@@ -409,8 +410,8 @@ fn of_suite(suite: &Suite) -> Value {
     ])
 }
 
-/// All values of each axis of the suite, whatever is selected; for `context` and `concurrency`
-/// without an axis the values that cells have without one.
+/// All values of each axis of the suite, whatever is selected; for `context`, `input`, `output` and
+/// `concurrency` without an axis the values that cells have without one, of lengths that vary the greatest.
 fn matrix(suite: &Suite) -> Value {
     let mut axes: Vec<(String, Vec<&AxisValue>)> = Vec::new();
     for axis in suite.tests.iter().flat_map(|test| &test.axes) {
@@ -438,25 +439,40 @@ fn matrix(suite: &Suite) -> Value {
             (name.clone(), Value::from(values))
         })
         .collect();
-    for name in ["context", "concurrency"] {
+    for name in ["context", "input", "output", "concurrency"] {
         if axes.iter().any(|(axis, _)| axis == name) {
             continue;
         }
-        let values: BTreeSet<u64> = suite
-            .tests
-            .iter()
-            .filter_map(|test| match (&test.kind, name) {
-                (TestSetting::Prefill { context, .. }, "context") => Some(*context),
-                (TestSetting::Prefill { .. }, _) => Some(1),
-                (TestSetting::Decode(setting), "context") => Some(setting.context),
-                (TestSetting::Decode(setting), _) => Some(setting.concurrency),
-                (TestSetting::Serve(setting), "concurrency") => Some(setting.concurrency),
-                (TestSetting::Serve(_) | TestSetting::Startup | TestSetting::Command(_), _) => None,
-            })
-            .collect();
+        let values: BTreeSet<u64> =
+            suite.tests.iter().filter_map(|test| unsaid(&test.kind, name)).collect();
         fields.push((name.to_owned(), Value::from(values.into_iter().collect::<Vec<_>>())));
     }
     Value::from_pairs(fields)
+}
+
+/// What cells of a test have where no axis of that name says it.
+fn unsaid(kind: &TestSetting, axis: &str) -> Option<u64> {
+    match (kind, axis) {
+        (TestSetting::Prefill { context, .. }, "context") => Some(*context),
+        (TestSetting::Prefill { .. }, "concurrency") => Some(1),
+        (TestSetting::Decode(setting), "context") => Some(setting.context),
+        (TestSetting::Decode(setting), "concurrency") => Some(setting.concurrency),
+        (TestSetting::Serve(setting), "input") if setting.dataset.is_none() => {
+            Some(greatest(length(setting.input, None)))
+        }
+        (TestSetting::Serve(setting), "output") if setting.dataset.is_none() => {
+            Some(greatest(length(setting.output, None)))
+        }
+        (TestSetting::Serve(setting), "concurrency") => Some(setting.concurrency),
+        (
+            TestSetting::Prefill { .. }
+            | TestSetting::Decode(_)
+            | TestSetting::Serve(_)
+            | TestSetting::Startup
+            | TestSetting::Command(_),
+            _,
+        ) => None,
+    }
 }
 
 /// A value of an axis as templates see it: numbers whole, tables with their `id`.

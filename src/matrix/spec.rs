@@ -1,4 +1,5 @@
-//! What a run takes from its plan: the specification of a launch, setup commands, requests.
+//! What a run takes from its plan: the specification of a launch, setup commands, requests. What a
+//! command test runs is said in [`super::tool`].
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,11 @@ impl Plan {
         }
     }
 
-    fn rendered(&self, launch: usize, running: Option<&Runtime>) -> Result<Rendered, Vec<Blame>> {
+    pub(super) fn rendered(
+        &self,
+        launch: usize,
+        running: Option<&Runtime>,
+    ) -> Result<Rendered, Vec<Blame>> {
         let cell = self.first_cell(launch);
         let scene = &self.scenes[cell.setting as usize];
         let engine = &self.suite.settings[cell.setting as usize].engine;
@@ -230,7 +235,7 @@ impl Plan {
         )
     }
 
-    fn cell_role(&self, cell: &Cell, runtime: Option<&Runtime>) -> Role {
+    pub(super) fn cell_role(&self, cell: &Cell, runtime: Option<&Runtime>) -> Role {
         let launch = cell.launch as usize;
         let Some(runtime) = runtime else {
             return planned_cell_role();
@@ -251,7 +256,8 @@ fn launch_id(launch: usize, runtime: &Runtime) -> String {
     format!("{}-{launch}-{}", runtime.run_id, runtime.launch_ordinal)
 }
 
-fn first(blames: Vec<Blame>) -> TemplateError {
+/// The first of several errors: a run needs one, since `check` has told them all.
+pub(super) fn first(blames: Vec<Blame>) -> TemplateError {
     blames
         .into_iter()
         .next()

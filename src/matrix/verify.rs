@@ -11,7 +11,7 @@ use super::{Selection, Trouble};
 use crate::judge::{Severity, Side};
 use crate::suite::model::{
     AxisValue, CommandForm, CommandText, EngineSource, GridLimit, Key, Limits, Place, Predicate,
-    SecretSource, Selector, Suite,
+    SecretSource, Selector, Suite, TestSetting,
 };
 use crate::template::{self, TemplateError, nearest};
 
@@ -82,7 +82,14 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
             .into_iter()
             .chain(engine.setup.iter().map(|setup| ("engine.setup", setup)))
             .chain(engine.stop_command.iter().map(|stop| ("engine.stop.command", stop)));
-        for (key, command) in commands {
+        let tools = suite.tests.iter().filter_map(|test| match &test.kind {
+            TestSetting::Command(tool) => Some(("command", &tool.command)),
+            TestSetting::Prefill { .. }
+            | TestSetting::Decode(_)
+            | TestSetting::Serve(_)
+            | TestSetting::Startup => None,
+        });
+        for (key, command) in commands.chain(tools) {
             for error in habits_of(command, engine.shell) {
                 troubles.push(Trouble {
                     code: "pasted-habit",

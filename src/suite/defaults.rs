@@ -21,6 +21,18 @@ pub const SAMPLES: u32 = 3;
 pub const TTFT_SAMPLES: u32 = 6;
 /// Fewest waves that these are sent in.
 pub const TTFT_WAVES: u64 = 3;
+/// Length of a serve test's prompts in tokens.
+pub const INPUT: u64 = 1024;
+/// Length of a serve test's outputs in tokens.
+pub const OUTPUT: u64 = 256;
+/// Measured requests of each stream of a closed loop.
+pub const REQUESTS_PER_STREAM: u64 = 10;
+/// Requests of each stream before the measured ones.
+pub const WARMUP_PER_STREAM: u32 = 1;
+/// How often a serve or command test is done in one launch.
+pub const REPEAT: u32 = 1;
+/// Longest time of a command test's tool.
+pub const TOOL: Duration = Duration::from_secs(3600);
 /// Longest time from start to ready.
 pub const READY: Duration = Duration::from_secs(600);
 /// Longest time of `setup`.
@@ -43,7 +55,7 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 38] = [
+pub const TABLE: [(&str, &str); 45] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
@@ -75,6 +87,13 @@ pub const TABLE: [(&str, &str); 38] = [
     ("test.capacity", "\"reserve\""),
     ("test.ttft-samples", "6, in at least 3 waves"),
     ("test.samples", "3"),
+    ("test.arrival", "\"closed\""),
+    ("test.requests-per-stream", "10"),
+    ("test.warmup-per-stream", "1"),
+    ("test.input", "\"1K\""),
+    ("test.output", "256"),
+    ("test.repeat", "1"),
+    ("test.timeout", "\"1h\""),
     ("expect.slack", "\"0%\""),
     ("expect.severity", "\"fail\""),
     ("policy.alpha", "0.05"),

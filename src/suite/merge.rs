@@ -72,6 +72,14 @@ impl Merge {
         for (key, mut value) in tests {
             let name = key.get_ref().to_string();
             if let DeValue::Table(table) = value.get_mut() {
+                for limit in ["slo", "metrics"] {
+                    if let Some((at, _)) = table.remove_entry(limit) {
+                        let message = format!("`{limit}` can't be changed from outside of a test");
+                        problems.push(Problem::at("wrong-key", at.span(), message).help(
+                            "a profile and --set change work and policy, never what is expected",
+                        ));
+                    }
+                }
                 for fixed in ["name", "kind"] {
                     if let Some((at, _)) = table.remove_entry(fixed) {
                         problems.push(
@@ -139,6 +147,10 @@ impl Merge {
             return;
         }
         match (below.get_mut(), over.get_ref()) {
+            (DeValue::Table(_), DeValue::Table(_)) if is_length(key) => {
+                self.leaves(key, below, &over);
+                *below = over;
+            }
             (DeValue::Table(table), DeValue::Table(_)) => {
                 let DeValue::Table(over) = over.into_inner() else { return };
                 for (name, value) in over {
@@ -189,6 +201,13 @@ fn other_kind(below: &Node<'_>, over: &Node<'_>) -> bool {
         node.get_ref().get("kind").and_then(|kind| kind.get_ref().as_str().map(str::to_owned))
     };
     matches!((kind(below), kind(over)), (Some(old), Some(new)) if old != new)
+}
+
+/// Whether a key is a length of a test: its tables say one thing in one of several ways, so that one
+/// over another replaces it.
+fn is_length(key: &str) -> bool {
+    let parts: Vec<&str> = key.rsplit('.').take(3).collect();
+    matches!(parts.as_slice(), ["input" | "output", _, "test"])
 }
 
 fn own_name(item: &Node<'_>) -> Option<String> {

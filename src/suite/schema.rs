@@ -74,7 +74,15 @@ fn tidy(node: &mut Value) {
             for keyword in ["anyOf", "oneOf"] {
                 flatten(object, keyword);
             }
-            object.values_mut().for_each(tidy);
+            for (keyword, node) in object {
+                match node {
+                    // Its keys are a suite's own words, whatever keyword of a schema one is spelled like.
+                    Value::Object(keys) if keyword == "properties" => {
+                        keys.values_mut().for_each(tidy);
+                    }
+                    node => tidy(node),
+                }
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -300,6 +308,11 @@ fn unknown_key<'n>(
     // A `--set` is checked as if it stood in a profile; nobody wrote that profile's name.
     let shown = if above.0.is_empty() { &whole } else { path };
     let problem = Problem::new("unknown-key", format!("unknown key `{key}` in {shown}"));
+    if in_test(&whole)
+        && let Some(help) = habit(key)
+    {
+        return (problem.help(help), None);
+    }
     let inside = |table: &str| matches!(whole.0.as_slice(), [Step::Key(first), Step::Key(_)] if first == table);
     if inside("profile") && matches!(key, "expect" | "quarantine" | "min" | "max") {
         let help = "a profile changes work and policy, never a bound; choose cells with `select`";
@@ -318,6 +331,53 @@ fn unknown_key<'n>(
         None => name::list(&known, "keys here are"),
     };
     (problem.help(help), None)
+}
+
+/// Whether a path is that of a test, or of one in a profile.
+fn in_test(path: &Path) -> bool {
+    let key = |step: &Step, name: &str| matches!(step, Step::Key(key) if key == name);
+    match path.0.as_slice() {
+        [test, Step::Index(_)] => key(test, "test"),
+        [profile, _, test, Step::Key(_)] => key(profile, "profile") && key(test, "test"),
+        [..] => false,
+    }
+}
+
+/// What to write in a test for what other load generators call by another name.
+fn habit(key: &str) -> Option<&'static str> {
+    let plain = key.to_lowercase().replace(['_', ' '], "-");
+    Some(match plain.as_str() {
+        "num-prompts" | "num-requests" | "request-count" | "prompts" | "max-requests" => {
+            "write `requests = 500` in a serve test, `samples` in a prefill test"
+        }
+        "warmup" | "warm-up" | "warmups" | "num-warmups" | "warmup-requests" => {
+            "write `warmup-per-stream = 1` in a serve test: so many requests of each stream before the measured ones; the other kinds warm up by themselves"
+        }
+        "rate" | "request-rate" | "qps" | "rps" => {
+            "write the axis matrix.request_rate = [1, 2], with `arrival = \"poisson\"` or \"constant\""
+        }
+        "concurrency" | "max-concurrency" | "streams" | "users" => {
+            "write the axis: matrix.concurrency = [1, 16]"
+        }
+        "context" => "write the axis: matrix.context = [\"8K\"]",
+        "stream" | "streaming" => {
+            "leave it out: every request is streamed, since its tokens are timed"
+        }
+        "request-timeout" => "write `request.timeout = \"300s\"`",
+        "input-len" | "input-length" | "random-input-len" | "isl" | "prompt-tokens" => {
+            "write `input = 1024` in a serve test, or the axis matrix.input"
+        }
+        "output-len" | "output-length" | "random-output-len" | "osl" | "max-tokens" => {
+            "write `output = 256` in a serve test, `max-output` in a decode test"
+        }
+        "range-ratio" | "random-range-ratio" => {
+            "write input = { jitter = \"20%\" }: lengths within so much of their middle"
+        }
+        "goodput" => "write slo = { ttft = \"500ms\", tpot = \"50ms\" }: goodput counts against it",
+        "ignore-eos" => "leave it out: outputs have exactly the length that is asked for",
+        "seed" => "leave it out: it is one for the whole run, `tokgate run --seed`",
+        _ => return None,
+    })
 }
 
 /// The table of the suite that has a key of this very name.
@@ -363,6 +423,11 @@ fn wrong_value(error: &ValidationError<'_>, node: &Value, path: &Path, written: 
         }
         ValidationErrorKind::Maximum { limit } => {
             Problem::new("number-range", format!("{subject} must be at most {limit}"))
+                .help(format!("write {expects}"))
+        }
+        ValidationErrorKind::MinItems { .. } | ValidationErrorKind::MaxItems { .. } => {
+            let entries = value.as_array().map_or(0, Vec::len);
+            Problem::new("wrong-type", format!("{subject} can't be a list of {entries}"))
                 .help(format!("write {expects}"))
         }
         ValidationErrorKind::Constant { .. } => {

@@ -271,7 +271,13 @@ fn sort_out_node<'t>(node: Node<'t>, key: &str, problems: &mut Vec<Problem>) -> 
         ),
         DeValue::Float(number) if !number.as_str().parse().is_ok_and(f64::is_finite) => Some(
             Problem::at("not-a-number", span.clone(), format!("`{number}` is not a finite number"))
-                .help(format!("write a number, or leave out `{key}`")),
+                .help(match key {
+                    "request_rate" => {
+                        "write `arrival = \"burst\"` for everything at once, and no axis `request_rate`"
+                            .to_owned()
+                    }
+                    key => format!("write a number, or leave out `{key}`"),
+                }),
         ),
         DeValue::Datetime(date) if key != "expires" => Some(
             Problem::at("date", span.clone(), format!("a date does not belong at `{key}`"))

@@ -269,8 +269,8 @@ fn assignments(reading: &Reading, found: &mut Vec<TemplateError>) {
 }
 
 fn background(span: Range<usize>) -> TemplateError {
-    TemplateError::new("`&` would send the engine to the background, out of sight")
-        .help("remove it: the engine is started beside the run and ended with it")
+    TemplateError::new("`&` would send the program to the background, out of sight")
+        .help("remove it: it is started beside the run and ended with it")
         .at(span)
 }
 
@@ -297,7 +297,7 @@ fn operators(reading: &Reading, found: &mut Vec<TemplateError>) {
             _ if redirects(text) => TemplateError::new(format!(
                 "the redirection `{text}` is for a shell, and none runs"
             ))
-            .help("remove it: the engine's output goes to its log; or set shell = true"),
+            .help("remove it: what is printed goes to a log; or set shell = true"),
             _ if text == "~" || text.starts_with("~/") => {
                 TemplateError::new("`~` is not replaced, since no shell runs")
                     .help(format!("write {{{{ env.HOME }}}}{}", &text[1..].replace(HOLE, "…")))

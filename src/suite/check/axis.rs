@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::Checker;
+use crate::load::Arrival;
 use crate::measure::TestKind;
-use crate::suite::file::{At, AxisItem, AxisValues, Geometric, Scalar};
+use crate::suite::file::{At, AxisItem, AxisValues, DatasetFormat, Geometric, Scalar, TestTable};
 use crate::suite::model::{Axis, AxisKind, AxisValue};
 use crate::suite::name;
 use crate::suite::problem::Problem;
@@ -35,13 +36,33 @@ pub(super) fn order(name: &str) -> usize {
     KNOWN.iter().position(|(known, _)| *known == name).unwrap_or(KNOWN.len())
 }
 
-/// The axes with a meaning that tests of a kind have.
-pub(super) fn axes_of_kind(kind: TestKind) -> &'static [&'static str] {
+/// The axes with a meaning that a test has.
+pub(super) fn axes_of_test(kind: TestKind, test: &TestTable) -> Vec<&'static str> {
     match kind {
-        TestKind::Prefill => &["context"],
-        TestKind::Decode => &["context", "concurrency"],
-        TestKind::Serve => &["input", "output", "concurrency", "request_rate"],
-        TestKind::Startup | TestKind::Command => &[],
+        TestKind::Prefill => vec!["context"],
+        TestKind::Decode => vec!["context", "concurrency"],
+        TestKind::Serve => {
+            let dataset = test.dataset.as_ref().map(|at| &at.value);
+            let sharegpt = dataset
+                .and_then(|table| table.format.as_ref())
+                .is_some_and(|format| format.value == DatasetFormat::Sharegpt);
+            let arrival = test.arrival.as_ref().map(|at| at.value).unwrap_or_default();
+            let mut axes = Vec::new();
+            if dataset.is_none() {
+                axes.push("input");
+            }
+            if !sharegpt {
+                axes.push("output");
+            }
+            axes.extend(match arrival {
+                Arrival::Closed => Some("concurrency"),
+                Arrival::Burst => None,
+                Arrival::Constant | Arrival::Poisson => Some("request_rate"),
+            });
+            axes
+        }
+        TestKind::Command => KNOWN.iter().map(|(name, _)| *name).collect(),
+        TestKind::Startup => Vec::new(),
     }
 }
 
@@ -167,11 +188,17 @@ impl Checker<'_> {
             AxisKind::Count => self.count(name, scalar, span).map(AxisValue::Integer),
             AxisKind::Rate => match scalar {
                 Scalar::Integer(n) if *n > 0 => Some(AxisValue::Integer(*n)),
-                Scalar::Float(n) if *n > 0.0 => Some(AxisValue::Float(*n)),
+                Scalar::Float(n) if *n > 0.0 && n.is_finite() => Some(AxisValue::Float(*n)),
                 Scalar::Integer(_) | Scalar::Float(_) | Scalar::Text(_) | Scalar::Bool(_) => {
+                    let endless = scalar.to_string().trim_start_matches('+').starts_with("inf");
+                    let help = if endless {
+                        "write `arrival = \"burst\"` for everything at once, and no axis `request_rate`"
+                    } else {
+                        "write a number of requests a second above 0, without quotes and unit"
+                    };
                     self.say(
                         Problem::at("quantity", span.clone(), format!("`{scalar}` is not a rate"))
-                            .help("write a number above 0, without quotes and unit"),
+                            .help(help),
                     );
                     None
                 }

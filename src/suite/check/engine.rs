@@ -429,7 +429,7 @@ impl Checker<'_> {
     }
 
     /// A command as written.
-    fn command(
+    pub(super) fn command(
         &mut self,
         key: &str,
         at: &At<CommandValue>,

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::filter::Scope;
-use super::{Checker, hint};
+use super::{Checker, hint, tool};
 use crate::judge::Side;
-use crate::measure::metric::{Direction, Stat};
-use crate::measure::{Base, Metric, TestKind};
-use crate::quantity::{Tokens, Unreadable, parse_duration};
+use crate::measure::metric::{CATALOGUE, Direction, Entry, Stat};
+use crate::measure::{Base, Metric};
+use crate::quantity::{Tokens, Unreadable, parse_duration, parse_percent};
 use crate::suite::defaults;
 use crate::suite::file::{At, ExpectTable, File, LimitValue};
 use crate::suite::model::{
-    AxisValue, DecodeSetting, Expectation, Limits, Selector, Test, TestSetting,
+    Amount, AxisValue, DecodeSetting, Expectation, Limits, Selector, ServeSetting, Test,
+    TestSetting,
 };
+use crate::suite::name;
 use crate::suite::problem::Problem;
 
 impl Checker<'_> {
@@ -64,16 +66,7 @@ impl Checker<'_> {
             );
             return None;
         };
-        let metric = match at.value.parse::<Metric>() {
-            Ok(metric) => metric,
-            Err(unknown) => {
-                self.say(
-                    Problem::at("unknown-metric", at.span.clone(), unknown.message)
-                        .help(unknown.help),
-                );
-                return None;
-            }
-        };
+        let metric = self.metric_named(at, tests)?;
         if metric.per_gpu && !per_gpu {
             self.say(
                 Problem::at(
@@ -116,6 +109,33 @@ impl Checker<'_> {
         })
     }
 
+    /// The metric of a name: of the catalogue, or one that a command test defines.
+    fn metric_named(&mut self, at: &At<String>, tests: &[Test]) -> Option<Metric> {
+        if let Some(metric) = tool::defined(&at.value, tests) {
+            return Some(metric.into());
+        }
+        let (head, _) = at.value.split_once('.').unwrap_or((&at.value, ""));
+        let head = head.strip_suffix("-per-gpu").unwrap_or(head);
+        if tool::defined(head, tests).is_some() {
+            let message = format!("`{head}` is one number of a tool, and has no other form");
+            self.say(
+                Problem::at("unknown-metric", at.span.clone(), message)
+                    .help(format!("write \"{head}\"")),
+            );
+            return None;
+        }
+        let unknown = match at.value.parse::<Metric>() {
+            Ok(metric) => return Some(metric),
+            Err(unknown) => unknown,
+        };
+        // A name without a dash may be one that a test defines which could not be read.
+        if !(self.broken_tests && name::is_word(&at.value)) {
+            let help = tool::near(&at.value, tests).unwrap_or(unknown.help);
+            self.say(Problem::at("unknown-metric", at.span.clone(), unknown.message).help(help));
+        }
+        None
+    }
+
     /// Indices of the tests that an expectation holds for.
     fn tests_of(
         &mut self,
@@ -124,9 +144,7 @@ impl Checker<'_> {
         at: &At<String>,
         tests: &[Test],
     ) -> Option<Vec<usize>> {
-        let makers = metric.base.entry().tests;
-        let produces = |test: &Test| makers.contains(&test.kind.kind());
-        let kinds = || makers.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ");
+        let produces = |test: &Test| test.kind.produces(metric);
         let Some(named) = &expect.test else {
             let of: Vec<usize> =
                 (0..tests.len()).filter(|index| produces(&tests[*index])).collect();
@@ -138,7 +156,7 @@ impl Checker<'_> {
                             at.span.clone(),
                             format!("no test of this suite measures `{metric}`"),
                         )
-                        .help(format!("{} tests do", kinds())),
+                        .help(makers(metric)),
                     );
                 }
                 return None;
@@ -174,7 +192,11 @@ impl Checker<'_> {
                         ),
                     )
                     .also(name.span.clone(), "this test")
-                    .help(format!("{} tests do; {}", kinds(), measures(kind))),
+                    .help(format!(
+                        "{}; {}",
+                        makers(metric),
+                        measures(&tests[index].kind)
+                    )),
                 );
                 whole = false;
             } else if of.contains(&index) {
@@ -228,11 +250,11 @@ impl Checker<'_> {
                 continue;
             }
             let limits = match &value.value {
-                LimitValue::Number(number) => self.positive(*number, side, &value.span),
+                LimitValue::Number(number) => self.positive(metric, *number, side, &value.span),
                 LimitValue::Text(text) => {
                     let read = quantity(metric, text);
                     self.read(&value.span, read)
-                        .and_then(|number| self.positive(number, side, &value.span))
+                        .and_then(|number| self.positive(metric, number, side, &value.span))
                 }
                 LimitValue::Grid(grid) => {
                     bounds.extend(
@@ -257,8 +279,18 @@ impl Checker<'_> {
         (!bounds.is_empty()).then_some(bounds)
     }
 
-    /// A bound can't be negative, and one of nothing can't be broken.
-    pub(super) fn positive(&mut self, number: f64, side: Side, span: &Range<usize>) -> Option<f64> {
+    /// A bound can't be negative, and one of nothing can't be broken. Of a tool's figures nothing is
+    /// known.
+    pub(super) fn positive(
+        &mut self,
+        metric: Metric,
+        number: f64,
+        side: Side,
+        span: &Range<usize>,
+    ) -> Option<f64> {
+        if let Base::User(_) = metric.base {
+            return Some(number);
+        }
         if number < 0.0 {
             self.say(
                 Problem::at(
@@ -286,13 +318,31 @@ impl Checker<'_> {
             return;
         }
         for test in super::named(tests, of) {
-            if let TestSetting::Prefill { samples: 1, .. } = test.kind {
-                self.say(
-                    Problem::at("needs-interval", at.span.clone(), format!("`{}` has `samples = 1`, which gives `{metric}` no interval to judge by", test.name))
-                        .also(test.span.clone(), "this test")
-                        .help("write `samples = 2` or more there, or leave the bound out"),
-                );
-            }
+            let key = match &test.kind {
+                TestSetting::Prefill { samples: 1, .. } => "samples",
+                TestSetting::Serve(setting)
+                    if setting.amount == Amount::Requests(1) && metric.stat.is_some() =>
+                {
+                    "requests"
+                }
+                TestSetting::Prefill { .. }
+                | TestSetting::Decode(_)
+                | TestSetting::Serve(_)
+                | TestSetting::Startup
+                | TestSetting::Command(_) => continue,
+            };
+            self.say(
+                Problem::at(
+                    "needs-interval",
+                    at.span.clone(),
+                    format!(
+                        "`{}` has `{key} = 1`, which gives `{metric}` no interval to judge by",
+                        test.name
+                    ),
+                )
+                .also(test.span.clone(), "this test")
+                .help(format!("write `{key} = 2` or more there, or leave the bound out")),
+            );
         }
     }
 
@@ -303,61 +353,82 @@ impl Checker<'_> {
         else {
             return;
         };
-        if metric.base != Base::Ttft {
-            return;
-        }
         let needed = 300u64.div_ceil(u64::from(100 - percent));
         for test in super::named(tests, of) {
-            let planned = match &test.kind {
-                TestSetting::Prefill { samples, .. } => u64::from(*samples),
-                TestSetting::Decode(decode) => waves(decode, test),
-                TestSetting::Serve(_) | TestSetting::Startup | TestSetting::Command(_) => continue,
+            let (planned, key) = match (&test.kind, metric.base) {
+                (TestSetting::Prefill { samples, .. }, Base::Ttft) => {
+                    (u64::from(*samples), "samples")
+                }
+                (TestSetting::Decode(decode), Base::Ttft) => (waves(decode, test), "ttft-samples"),
+                (
+                    TestSetting::Serve(serve),
+                    Base::Ttft
+                    | Base::Tpot
+                    | Base::E2eLatency
+                    | Base::TtftDue
+                    | Base::E2eLatencyDue,
+                ) => match requests(serve, test) {
+                    Some(planned) => planned,
+                    None => continue,
+                },
+                (_, _) => continue,
             };
-            if planned < needed {
-                let key = match test.kind.kind() {
-                    TestKind::Decode => "ttft-samples",
-                    TestKind::Prefill | TestKind::Serve | TestKind::Startup | TestKind::Command => {
-                        "samples"
-                    }
-                };
-                self.say(
-                    Problem::at(
-                        "few-samples",
-                        at.span.clone(),
-                        format!(
-                            "{planned} requests of `{}` can't carry a {percent}th percentile",
-                            test.name
-                        ),
-                    )
-                    .help(format!(
-                        "write `{key} = {needed}` or more there, or bound the median, `{}.p50`",
-                        metric.base.entry().name
-                    ))
-                    .warning(),
-                );
+            if planned >= needed {
+                continue;
             }
+            let name = metric.base.entry().name;
+            let least = match key {
+                "requests-per-stream" => needed.div_ceil(least(test, "concurrency", 1)),
+                _ => needed,
+            };
+            let help = match key {
+                "duration" => "write a longer `duration` there".to_owned(),
+                key => format!("write `{key} = {least}` or more there"),
+            };
+            self.say(
+                Problem::at(
+                    "few-samples",
+                    at.span.clone(),
+                    format!(
+                        "{planned} requests of `{}` can't carry a {percent}th percentile",
+                        test.name
+                    ),
+                )
+                .help(format!("{help}, or bound the median, `{name}.p50`"))
+                .warning(),
+            );
+        }
+    }
+}
+
+/// The smallest value of an axis of a test, or what it has without one.
+fn least(test: &Test, axis: &str, unsaid: u64) -> u64 {
+    let values = test.axes.iter().filter(|own| own.name == axis).flat_map(|own| &own.values);
+    let numbers = values.filter_map(AxisValue::number);
+    numbers.min_by(f64::total_cmp).map_or(unsaid, |number| number as u64).max(1)
+}
+
+/// Measured requests of the smallest cell of a serve test, and the key that says so; `None` where it
+/// depends on how fast the engine is.
+fn requests(serve: &ServeSetting, test: &Test) -> Option<(u64, &'static str)> {
+    match serve.amount {
+        Amount::Requests(requests) => Some((requests, "requests")),
+        Amount::PerStream(requests) => {
+            let streams = least(test, "concurrency", serve.concurrency);
+            Some((requests.saturating_mul(streams), "requests-per-stream"))
+        }
+        Amount::Duration(window) => {
+            let rates = test.axes.iter().filter(|axis| axis.name == "request_rate");
+            let rates = rates.flat_map(|axis| &axis.values).filter_map(AxisValue::number);
+            let slowest = rates.min_by(f64::total_cmp)?;
+            Some(((slowest * window.as_secs_f64()) as u64, "duration"))
         }
     }
 }
 
 /// Requests that the smallest cell's TTFT comes from: whole waves, three at least.
 fn waves(decode: &DecodeSetting, test: &Test) -> u64 {
-    let least = test
-        .axes
-        .iter()
-        .filter(|axis| axis.name == "concurrency")
-        .flat_map(|axis| axis.values.iter())
-        .filter_map(|value| match value {
-            AxisValue::Integer(n) => u64::try_from(*n).ok(),
-            AxisValue::Tokens(n) => Some(*n),
-            AxisValue::Float(_)
-            | AxisValue::Text(_)
-            | AxisValue::Bool(_)
-            | AxisValue::Table { .. } => None,
-        })
-        .min()
-        .unwrap_or(decode.concurrency)
-        .max(1);
+    let least = least(test, "concurrency", decode.concurrency);
     u64::from(decode.ttft_samples).div_ceil(least).max(defaults::TTFT_WAVES) * least
 }
 
@@ -368,6 +439,11 @@ pub(super) fn quantity(metric: Metric, text: &str) -> Result<f64, Unreadable> {
         "ms" => parse_duration(text).map(|duration| duration.as_nanos() as f64 / 1e6),
         "s" => parse_duration(text).map(|duration| duration.as_nanos() as f64 / 1e9),
         "tokens" => text.parse::<Tokens>().map(|tokens| tokens.0 as f64),
+        // The number as written: a hundredfold of a hundredth has rounding errors.
+        "%" => parse_percent(text).map(|share| {
+            let number = text.trim().trim_end_matches('%').trim();
+            number.parse().unwrap_or(share * 100.0)
+        }),
         unit => Err(Unreadable {
             message: format!("`{text}` is not a number in {}", unit_words(unit)),
             help: Some(match text.trim().replace('_', "").parse::<f64>() {
@@ -384,14 +460,62 @@ fn unit_words(unit: &str) -> &str {
     if unit.is_empty() { "plain counts" } else { unit }
 }
 
-/// What tests of a kind measure.
-fn measures(kind: TestKind) -> String {
-    let names: Vec<&str> = crate::measure::metric::CATALOGUE
-        .iter()
-        .filter(|entry| entry.tests.contains(&kind))
-        .map(|entry| entry.name)
-        .collect();
-    hint("", &names, &format!("{} measures", kind.name()))
+/// Which tests measure a metric, in words.
+fn makers(metric: Metric) -> String {
+    let kinds: Vec<&str> = metric.base.entry().tests.iter().map(|kind| kind.name()).collect();
+    match metric.base {
+        Base::Goodput => {
+            "serve tests do that say what is good: write slo = { ttft = \"500ms\" }".to_owned()
+        }
+        Base::TtftDue | Base::E2eLatencyDue => {
+            "serve tests do whose requests are due at a time of their own: `arrival` constant or poisson"
+                .to_owned()
+        }
+        Base::User(user) => format!("command tests do that define metrics.{}", user.name()),
+        Base::OutputThroughput
+        | Base::PerRequestThroughput
+        | Base::Ttft
+        | Base::Tpot
+        | Base::Itl
+        | Base::ChunkGap
+        | Base::PrefillThroughput
+        | Base::ActiveRequests
+        | Base::CompletedRequests
+        | Base::OutputTokens
+        | Base::MeasuredTime
+        | Base::ReadyTime
+        | Base::KvCapacity
+        | Base::E2eLatency
+        | Base::RequestThroughput
+        | Base::ErrorRate => {
+            let own: Vec<&str> = kinds.iter().copied().filter(|kind| *kind != "command").collect();
+            let tools = if own.len() < kinds.len() {
+                ", and command tests with a `preset` whose tool tells it"
+            } else {
+                ""
+            };
+            format!("{} tests do{tools}", own.join(" and "))
+        }
+    }
+}
+
+/// What a test measures.
+fn measures(setting: &TestSetting) -> String {
+    let told = |entry: &&Entry| {
+        let stats = Stat::ALL.iter().map(|stat| Some(*stat)).chain([None]);
+        let mut forms = stats.filter(|stat| stat.is_some() == entry.latency);
+        forms.any(|stat| setting.produces(Metric { base: entry.base, stat, per_gpu: false }))
+    };
+    let catalogued = CATALOGUE.iter().filter(told).map(|entry| entry.name);
+    let own = match setting {
+        TestSetting::Command(setting) => setting.metrics.as_slice(),
+        TestSetting::Prefill { .. }
+        | TestSetting::Decode(_)
+        | TestSetting::Serve(_)
+        | TestSetting::Startup => &[],
+    };
+    let names: Vec<&str> = catalogued.chain(own.iter().map(|(metric, _)| metric.name())).collect();
+    hint("", &names, &format!("{} measures", setting.kind().name()))
 }
 
 /// What makes two bounds the same rule: metric, side and shape, severity, tests, and cells.

@@ -214,8 +214,10 @@ impl Checker<'_> {
         scope: &Scope<'_>,
     ) -> Option<GridLimit> {
         match &cell.value {
-            Scalar::Integer(n) => self.positive(*n as f64, side, &cell.span).map(GridLimit::Value),
-            Scalar::Float(n) => self.positive(*n, side, &cell.span).map(GridLimit::Value),
+            Scalar::Integer(n) => {
+                self.positive(metric, *n as f64, side, &cell.span).map(GridLimit::Value)
+            }
+            Scalar::Float(n) => self.positive(metric, *n, side, &cell.span).map(GridLimit::Value),
             Scalar::Text(text) if text == "-" => Some(GridLimit::None),
             Scalar::Text(text) if text == "over" => {
                 let reckoned = named(scope.tests, &scope.of).any(|test| match &test.kind {
@@ -239,7 +241,7 @@ impl Checker<'_> {
                 Some(GridLimit::Over)
             }
             Scalar::Text(text) => match super::expect::quantity(metric, text) {
-                Ok(number) => self.positive(number, side, &cell.span).map(GridLimit::Value),
+                Ok(number) => self.positive(metric, number, side, &cell.span).map(GridLimit::Value),
                 Err(refused) => {
                     self.say(Problem::at("grid-limit", cell.span.clone(), refused.message).help(
                         format!(

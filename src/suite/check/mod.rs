@@ -12,7 +12,9 @@ mod grid;
 mod hardware;
 mod policy;
 mod quantity;
+mod serve;
 mod test;
+mod tool;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,6 +26,9 @@ use super::name;
 use super::problem::Problem;
 use super::source::SourceMap;
 use crate::hardware::need::Count;
+
+/// The code of a problem about a data set that is not there (yet).
+pub const MISSING_DATASET: &str = "missing-dataset";
 
 /// A suite as typed, with variants, profile and command line laid over it.
 #[derive(Debug, Clone)]
@@ -87,6 +92,11 @@ impl Checker<'_> {
             return;
         }
         self.say(Problem::at("missing-key", span, message).help(help));
+    }
+
+    /// Whether the shape check took none of these keys away: else that nothing is said is no news.
+    fn kept(&self, keys: &[&str]) -> bool {
+        keys.iter().all(|key| !self.known.lost.contains(*key))
     }
 
     fn place(&self, span: &Range<usize>) -> Place {

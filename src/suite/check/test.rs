@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Checker;
-use super::axis::{axes_of_kind, kind_of, order};
+use super::axis::{axes_of_test, kind_of, order};
 use crate::load::Api;
 use crate::measure::TestKind;
 use crate::suite::defaults;
@@ -36,7 +36,7 @@ impl Checker<'_> {
         }
         let mut tests = Vec::new();
         for table in &file.test {
-            match self.test(table, file.request.as_ref(), &suite_axes, variants) {
+            match self.test(table, file, &suite_axes, variants) {
                 Some(test) => tests.push(test),
                 None => self.broken_tests = true,
             }
@@ -47,7 +47,7 @@ impl Checker<'_> {
             if !used && !self.broken_tests {
                 self.say(
                     Problem::at("unknown-axis", axis.span.clone(), format!("no test has the axis `{}`", axis.name))
-                        .help("decode has context and concurrency, prefill has context; axes of other names are for templates"),
+                        .help("decode has context and concurrency, prefill has context, serve has input, output, and concurrency or request_rate; axes of other names are for templates"),
                 );
             } else if !taken && !self.broken_tests {
                 self.say(
@@ -64,13 +64,14 @@ impl Checker<'_> {
                 );
             }
         }
+        self.one_meaning_each(file, &tests);
         tests
     }
 
     fn test(
         &mut self,
         table: &At<TestTable>,
-        request: Option<&At<RequestTable>>,
+        file: &File,
         suite_axes: &[Axis],
         variants: &[String],
     ) -> Option<Test> {
@@ -85,15 +86,16 @@ impl Checker<'_> {
                 "kind",
                 table.span.clone(),
                 "`[[test]]` has no `kind`",
-                "write one of prefill, decode or startup, like `kind = \"decode\"`",
+                "write one of startup, prefill, decode, serve or command, like `kind = \"decode\"`",
             );
             return None;
         };
         self.keys_of_kind(test, kind);
-        let axes = self.axes(kind, own_axes, suite_axes);
+        let axes = self.axes(test, kind, own_axes, suite_axes, file);
         let mut spans = Spans::default();
-        let request = self.request(&[request, test.request.as_ref()], &mut spans);
-        let setting = self.test_setting(test, kind);
+        let request = [file.request.as_ref(), test.request.as_ref()];
+        let request = self.request(&request, &mut spans);
+        let setting = self.test_setting(table, kind, &axes, &mut spans)?;
         let mut found = Test {
             name: own_name.unwrap_or_else(|| Some(kind.name().to_owned()))?,
             place: self.place(&table.span),
@@ -109,37 +111,38 @@ impl Checker<'_> {
         Some(found)
     }
 
-    /// Axes in the order of a cell's id: its own, and those of `[matrix]` that its kind has.
+    /// Axes in the order of a cell's id: its own, and those of `[matrix]` that it has. Of those with a
+    /// meaning a command test takes the ones that its command names: to the others it is all one.
     fn axes(
         &mut self,
+        test: &TestTable,
         kind: TestKind,
         own: Vec<(Axis, Range<usize>)>,
         suite: &[Axis],
+        file: &File,
     ) -> Vec<Axis> {
-        let has = |axis: &Axis| {
-            axis.kind == AxisKind::Free || axes_of_kind(kind).contains(&axis.name.as_str())
-        };
+        let known = axes_of_test(kind, test);
+        let has = |axis: &Axis| axis.kind == AxisKind::Free || known.contains(&axis.name.as_str());
         let mut axes = Vec::new();
         for (axis, span) in own {
             if has(&axis) {
                 axes.push(axis);
-                continue;
+            } else {
+                self.no_axis(test, kind, &axis.name, span, &known);
             }
-            let known = match axes_of_kind(kind) {
-                [] => "none with a meaning".to_owned(),
-                names => names.join(" and "),
-            };
-            self.say(
-                Problem::at(
-                    "unknown-axis",
-                    span,
-                    format!("{} has no axis `{}`", kind.name(), axis.name),
-                )
-                .help(format!("it has {known}; axes of other names are for templates")),
-            );
         }
         for axis in suite {
-            if has(axis) && !axes.iter().any(|own| own.name == axis.name) {
+            let wanted = match kind {
+                TestKind::Command if axis.kind != AxisKind::Free => {
+                    super::tool::names_axis(test, file, &axis.name)
+                }
+                TestKind::Command
+                | TestKind::Prefill
+                | TestKind::Decode
+                | TestKind::Serve
+                | TestKind::Startup => has(axis),
+            };
+            if wanted && !axes.iter().any(|own| own.name == axis.name) {
                 axes.push(axis.clone());
             }
         }
@@ -147,45 +150,77 @@ impl Checker<'_> {
         axes
     }
 
+    /// Says that a test has no such axis, and what to write instead.
+    fn no_axis(
+        &mut self,
+        test: &TestTable,
+        kind: TestKind,
+        name: &str,
+        span: Range<usize>,
+        known: &[&str],
+    ) {
+        if kind == TestKind::Serve
+            && let Some(problem) = super::serve::no_axis(test, name, &span)
+        {
+            self.say(problem);
+            return;
+        }
+        let known = match known {
+            [] => "none with a meaning".to_owned(),
+            names => names.join(" and "),
+        };
+        let message = format!("{} has no axis `{name}`", kind.name());
+        self.say(
+            Problem::at("unknown-axis", span, message)
+                .help(format!("it has {known}; axes of other names are for templates")),
+        );
+    }
+
     /// Keys that belong to tests of another kind.
     fn keys_of_kind(&mut self, test: &TestTable, kind: TestKind) {
-        use TestKind::{Decode, Prefill};
-        let written = [
-            ("duration", Decode, test.duration.as_ref().map(|at| &at.span)),
-            ("min-tokens", Decode, test.min_tokens.as_ref().map(|at| &at.span)),
-            ("max-output", Decode, test.max_output.as_ref().map(|at| &at.span)),
-            ("prefix", Decode, test.prefix.as_ref().map(|at| &at.span)),
-            ("capacity", Decode, test.capacity.as_ref().map(|at| &at.span)),
-            ("ttft-samples", Decode, test.ttft_samples.as_ref().map(|at| &at.span)),
-            ("samples", Prefill, test.samples.as_ref().map(|at| &at.span)),
-        ];
-        let own: Vec<&str> =
-            written.iter().filter(|(_, of, _)| *of == kind).map(|(key, _, _)| *key).collect();
+        let written = keys(test);
+        let own: Vec<&str> = (written.iter())
+            .filter(|(_, of, _)| of.contains(&kind))
+            .map(|(key, _, _)| *key)
+            .collect();
         for (key, of, span) in written {
-            if let Some(span) = span.filter(|_| of != kind) {
-                let help = if key == "samples" && kind == Decode {
-                    "a decode test has `ttft-samples`, and a window of `duration` and `min-tokens`"
-                        .to_owned()
-                } else if own.is_empty() {
-                    format!("leave it out; {} tests have it", of.name())
-                } else {
-                    format!("leave it out; a {} test has {}", kind.name(), own.join(", "))
-                };
-                self.say(
-                    Problem::at(
-                        "wrong-key",
-                        span.clone(),
-                        format!("a {} test has no `{key}`", kind.name()),
-                    )
-                    .help(help),
-                );
-            }
+            let Some(span) = span.filter(|_| !of.contains(&kind)) else { continue };
+            let help = match instead(kind, key) {
+                Some(help) => help.to_owned(),
+                None if own.is_empty() => {
+                    let of: Vec<&str> = of.iter().map(|kind| kind.name()).collect();
+                    format!("leave it out; {} tests have it", of.join(" and "))
+                }
+                None => format!("leave it out; a {} test has {}", kind.name(), own.join(", ")),
+            };
+            self.say(
+                Problem::at(
+                    "wrong-key",
+                    span.clone(),
+                    format!("a {} test has no `{key}`", kind.name()),
+                )
+                .help(help),
+            );
         }
     }
 
-    fn test_setting(&mut self, test: &TestTable, kind: TestKind) -> TestSetting {
-        match kind {
-            TestKind::Startup | TestKind::Serve | TestKind::Command => TestSetting::Startup,
+    /// What the keys of a test say; `None` where that can't be told.
+    fn test_setting(
+        &mut self,
+        table: &At<TestTable>,
+        kind: TestKind,
+        axes: &[Axis],
+        spans: &mut Spans,
+    ) -> Option<TestSetting> {
+        let test = &table.value;
+        Some(match kind {
+            TestKind::Startup => TestSetting::Startup,
+            TestKind::Serve => {
+                TestSetting::Serve(Box::new(self.serve_setting(table, axes, spans)?))
+            }
+            TestKind::Command => {
+                TestSetting::Command(Box::new(self.command_setting(table, spans)?))
+            }
             TestKind::Prefill => TestSetting::Prefill {
                 samples: test.samples.as_ref().map_or(defaults::SAMPLES, |at| at.value.0),
                 context: defaults::CONTEXT,
@@ -194,11 +229,7 @@ impl Checker<'_> {
                 duration: self.duration(test.duration.as_ref(), defaults::DURATION),
                 min_tokens: test.min_tokens.as_ref().map_or(defaults::MIN_TOKENS, |at| at.value.0),
                 max_output: self.token_count(test.max_output.as_ref(), defaults::MAX_OUTPUT),
-                prefix: test
-                    .prefix
-                    .as_ref()
-                    .and_then(|at| self.prefix(at))
-                    .unwrap_or(Prefix::Unique),
+                prefix: self.prefix(test.prefix.as_ref()),
                 capacity: test.capacity.as_ref().map(|at| at.value).unwrap_or_default(),
                 ttft_samples: test
                     .ttft_samples
@@ -207,10 +238,15 @@ impl Checker<'_> {
                 context: defaults::CONTEXT,
                 concurrency: defaults::CONCURRENCY,
             }),
-        }
+        })
     }
 
-    fn prefix(&mut self, at: &At<PrefixValue>) -> Option<Prefix> {
+    /// How prompts share their beginnings, or the default.
+    pub(super) fn prefix(&mut self, at: Option<&At<PrefixValue>>) -> Prefix {
+        at.and_then(|at| self.read_prefix(at)).unwrap_or(Prefix::Unique)
+    }
+
+    fn read_prefix(&mut self, at: &At<PrefixValue>) -> Option<Prefix> {
         match &at.value {
             PrefixValue::Word(PrefixWord::Unique) => Some(Prefix::Unique),
             PrefixValue::Word(PrefixWord::Shared) => Some(Prefix::Shared),
@@ -275,7 +311,8 @@ impl Checker<'_> {
         for key in body.value.keys().filter(|key| OWN.contains(&key.as_str())) {
             let help = match key.as_str() {
                 "model" => "name the model in [model]",
-                "max_tokens" => "a decode test has `max-output`",
+                "max_tokens" => "a decode test has `max-output`, a serve test `output`",
+                "stream" => "leave it out: every request is streamed, since its tokens are timed",
                 _ => "leave it out",
             };
             self.say(
@@ -317,4 +354,75 @@ impl Checker<'_> {
     pub(super) fn axis_kind(&self, name: &str) -> AxisKind {
         kind_of(name)
     }
+}
+
+/// Every key that belongs to some kinds of tests alone, with these and its place.
+fn keys(test: &TestTable) -> Vec<(&'static str, &'static [TestKind], Option<&Range<usize>>)> {
+    use TestKind::{Command, Decode, Prefill, Serve};
+    fn span<T>(at: &Option<At<T>>) -> Option<&Range<usize>> {
+        at.as_ref().map(|at| &at.span)
+    }
+    vec![
+        ("duration", &[Decode, Serve], span(&test.duration)),
+        ("min-tokens", &[Decode], span(&test.min_tokens)),
+        ("max-output", &[Decode], span(&test.max_output)),
+        ("prefix", &[Decode, Serve], span(&test.prefix)),
+        ("capacity", &[Decode], span(&test.capacity)),
+        ("ttft-samples", &[Decode], span(&test.ttft_samples)),
+        ("samples", &[Prefill], span(&test.samples)),
+        ("arrival", &[Serve], span(&test.arrival)),
+        ("requests", &[Serve], span(&test.requests)),
+        ("requests-per-stream", &[Serve], span(&test.requests_per_stream)),
+        ("warmup-per-stream", &[Serve], span(&test.warmup_per_stream)),
+        ("input", &[Serve], span(&test.input)),
+        ("output", &[Serve], span(&test.output)),
+        ("dataset", &[Serve], span(&test.dataset)),
+        ("slo", &[Serve], span(&test.slo)),
+        ("command", &[Command], span(&test.command)),
+        ("result", &[Command], span(&test.result)),
+        ("preset", &[Command], span(&test.preset)),
+        ("metrics", &[Command], test.metrics.0.first().map(|(name, _)| &name.span)),
+        ("timeout", &[Command], span(&test.timeout)),
+        ("repeat", &[Serve, Command], span(&test.repeat)),
+    ]
+}
+
+/// What to write in a test of one kind for a key of another.
+fn instead(kind: TestKind, key: &str) -> Option<&'static str> {
+    use TestKind::{Command, Decode, Prefill, Serve, Startup};
+    Some(match (kind, key) {
+        (Decode, "samples") => {
+            "a decode test has `ttft-samples`, and a window of `duration` and `min-tokens`"
+        }
+        (Decode, "requests" | "requests-per-stream" | "repeat") => {
+            "a decode test's streams send one request after the other as long as its window is open: write `duration` or `min-tokens`"
+        }
+        (Decode, "output") => {
+            "write `max-output`: a decode test's streams loop until its window closes"
+        }
+        (Decode | Prefill, "input") => "write the axis: matrix.context = [\"8K\"]",
+        (Prefill, "requests" | "requests-per-stream" | "repeat") => "write `samples`",
+        (Decode | Prefill, "arrival" | "slo" | "dataset") => {
+            "that is for requests as a service gets them: write `kind = \"serve\"`"
+        }
+        (Serve, "samples" | "ttft-samples") => {
+            "write how many requests are measured: `requests = 100`, or `requests-per-stream = 10`"
+        }
+        (Serve, "max-output") => "write `output`: a serve test's outputs have exactly that length",
+        (Serve, "min-tokens") => {
+            "a serve test ends by `requests`, `requests-per-stream` or `duration`"
+        }
+        (Serve, "capacity") => {
+            "leave it out: a serve test is run whatever fits, and requests that wait are part of its figures"
+        }
+        (Serve, "timeout") => "write `request.timeout = \"300s\"`: the longest time of one request",
+        (Command, "duration") => "write `timeout`; how much is measured is said in the command",
+        (Command, "requests" | "requests-per-stream" | "samples" | "input" | "output") => {
+            "say it in the command: the tool makes the requests"
+        }
+        (Startup | Prefill | Decode, "timeout") => {
+            "write `request.timeout`, or `engine.ready.timeout` for the launch"
+        }
+        (Startup | Prefill | Decode | Serve | Command, _) => return None,
+    })
 }

@@ -13,14 +13,15 @@ use serde_json::{Map, Value};
 use crate::engine::Kind;
 use crate::hardware::need::OnMismatch;
 use crate::judge::Severity;
-use crate::load::Api;
-use crate::measure::TestKind;
+use crate::load::{Api, Arrival};
+use crate::measure::{Direction, Preset, TestKind};
 
-pub use super::model::{Capacity, InconclusivePolicy, SimClock, UnjudgedPolicy};
+pub use super::model::{Capacity, DatasetFormat, InconclusivePolicy, SimClock, UnjudgedPolicy};
 pub use value::{
     At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
-    GridTable, GroupsTable, LimitValue, OneOrMany, PercentText, PrefixValue, PrefixWord, Scalar,
-    Selection, SizeText, TokenCount, ToleranceText, VersionText, Whole,
+    GridTable, GroupsTable, LengthTable, LengthValue, LimitValue, OneOrMany, PairOfCounts,
+    PercentText, PrefixValue, PrefixWord, Scalar, Selection, SizeText, TokenCount, ToleranceText,
+    VersionText, Whole,
 };
 
 /// A tokgate suite: what is measured on which hardware and engine, and what is expected of it.
@@ -234,13 +235,13 @@ pub struct TestTable {
     pub kind: Option<At<TestKind>>,
     /// How its requests are made, over `[request]`.
     pub request: Option<At<RequestTable>>,
-    /// decode: shortest window; default `"30s"`.
+    /// decode: shortest window, default `"30s"`; serve: how long requests are sent, instead of a number.
     pub duration: Option<At<DurationText>>,
     /// decode: the window stays open until each stream has had as many tokens; default 100.
     pub min_tokens: Option<At<Whole>>,
     /// decode: longest output of a request in tokens; default 256.
     pub max_output: Option<At<TokenCount>>,
-    /// decode: how prompts share their beginnings; default `unique`.
+    /// decode, serve: how prompts share their beginnings; default `unique`.
     pub prefix: Option<At<PrefixValue>>,
     /// decode: how KV capacity is reckoned; default `reserve`.
     pub capacity: Option<At<Capacity>>,
@@ -248,10 +249,84 @@ pub struct TestTable {
     pub ttft_samples: Option<At<Whole>>,
     /// prefill: requests of a cell; default 3.
     pub samples: Option<At<Whole>>,
+    /// serve: how requests arrive; default `closed`. `constant` and `poisson` need the axis `request_rate`.
+    pub arrival: Option<At<Arrival>>,
+    /// serve: how many requests are measured.
+    pub requests: Option<At<Whole>>,
+    /// serve: how many requests of each stream are measured, in a closed loop; default 10.
+    pub requests_per_stream: Option<At<Whole>>,
+    /// serve: requests of each stream before the measured ones, at the same concurrency; default 1.
+    pub warmup_per_stream: Option<At<u32>>,
+    /// serve: length of prompts in tokens; default `"1K"`; or the axis `input`.
+    pub input: Option<At<LengthValue>>,
+    /// serve: length of outputs in tokens; default 256; or the axis `output`.
+    pub output: Option<At<LengthValue>>,
+    /// serve: prompts out of a file, instead of `input`.
+    pub dataset: Option<At<DatasetTable>>,
+    /// serve: what goodput asks of each request.
+    pub slo: Option<At<SloTable>>,
+    /// serve, command: how often it is done in one launch; default 1.
+    pub repeat: Option<At<Whole>>,
+    /// command: what is run, a template that sees the cell and where the engine answers.
+    pub command: Option<At<CommandValue>>,
+    /// command: the JSON file that it writes, below `{{ cell.dir }}`, a template.
+    pub result: Option<At<String>>,
+    /// command: the tool whose file that is, so that its figures are known.
+    pub preset: Option<At<Preset>>,
+    /// command: further figures of that file, by names of your own.
+    pub metrics: Entries<At<MetricTable>>,
+    /// command: longest time that it may take; default `"1h"`.
+    pub timeout: Option<At<DurationText>>,
     /// Its axes, besides those of `[matrix]`.
     pub matrix: Entries<At<AxisValues>>,
     /// Cells that are left out.
     pub exclude: Vec<At<Entries<At<Selection>>>>,
+}
+
+/// Prompts out of a file.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(extend("required" = ["file", "format"]))]
+pub struct DatasetTable {
+    /// The file, relative to this one.
+    pub file: Option<At<String>>,
+    /// How it is written.
+    pub format: Option<At<DatasetFormat>>,
+    /// Shortest prompt in tokens that is taken.
+    pub min_input: Option<At<TokenCount>>,
+    /// Longest prompt in tokens that is taken.
+    pub max_input: Option<At<TokenCount>>,
+    /// Shortest output in tokens that is taken.
+    pub min_output: Option<At<TokenCount>>,
+    /// Longest output in tokens that is taken.
+    pub max_output: Option<At<TokenCount>>,
+    /// Longest prompt and output together that is taken.
+    pub max_total: Option<At<TokenCount>>,
+}
+
+/// What goodput asks of each request.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SloTable {
+    /// Longest time to the first token; in open loop from when the request was due.
+    pub ttft: Option<At<DurationText>>,
+    /// Longest time per output token.
+    pub tpot: Option<At<DurationText>>,
+    /// Longest time to the end; in open loop from when the request was due.
+    pub e2e_latency: Option<At<DurationText>>,
+}
+
+/// A figure of a tool's result.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(extend("required" = ["pointer", "better"]))]
+pub struct MetricTable {
+    /// JSON pointer to the number, like `"/results/gsm8k/exact_match"`.
+    pub pointer: Option<At<String>>,
+    /// Which way it gets better.
+    pub better: Option<At<Direction>>,
+    /// Its unit, as reports show it; default none.
+    pub unit: Option<At<String>>,
 }
 
 /// What is expected of one metric.

@@ -11,7 +11,7 @@ use serde_json::Map;
 
 use super::value::{
     At, AxisItem, AxisValues, CommandValue, DateText, Geometric, GridTable, GroupsTable,
-    LimitValue, OneOrMany, PrefixValue, PrefixWord, Scalar, Selection,
+    LengthTable, LengthValue, LimitValue, OneOrMany, PrefixValue, PrefixWord, Scalar, Selection,
 };
 
 /// Reads any shape that a suite's values have and hands it to `T`.
@@ -81,7 +81,7 @@ macro_rules! shapes {
     )*};
 }
 
-shapes! { Scalar AxisItem AxisValues Selection CommandValue OneOrMany LimitValue PrefixValue DateText }
+shapes! { Scalar AxisItem AxisValues Selection CommandValue OneOrMany LimitValue PrefixValue LengthValue DateText }
 
 impl<'de> Shapes<'de> for Scalar {
     const EXPECTS: &'static str = "a text, a number, or true or false";
@@ -194,6 +194,18 @@ impl<'de> Shapes<'de> for PrefixValue {
 
     fn table<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         GroupsTable::deserialize(MapAccessDeserializer::new(map)).map(PrefixValue::Groups)
+    }
+}
+
+impl<'de> Shapes<'de> for LengthValue {
+    const EXPECTS: &'static str = "a token count, or { uniform }, { normal } or { jitter }";
+
+    fn scalar<E: Error>(scalar: Scalar) -> Result<Self, E> {
+        Ok(LengthValue::Count(scalar))
+    }
+
+    fn table<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        LengthTable::deserialize(MapAccessDeserializer::new(map)).map(LengthValue::Table)
     }
 }
 

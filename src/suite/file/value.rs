@@ -239,6 +239,35 @@ pub struct GroupsTable {
     pub length: Option<At<TokenCount>>,
 }
 
+/// Lengths in tokens: all alike, or how they vary.
+#[derive(Debug, Clone)]
+pub enum LengthValue {
+    /// All alike.
+    Count(Scalar),
+    /// How they vary.
+    Table(LengthTable),
+}
+
+/// `{ uniform }`, `{ normal }` or `{ jitter, around }`.
+#[derive(Debug, Clone, Default, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(inline)]
+pub struct LengthTable {
+    /// Evenly between both, ends included.
+    pub uniform: Option<At<PairOfCounts>>,
+    /// By a normal distribution: mean and standard deviation.
+    pub normal: Option<At<PairOfCounts>>,
+    /// Evenly within such a share of a middle: the axis' value, or `around`.
+    pub jitter: Option<At<PercentText>>,
+    /// The middle where no axis gives it.
+    pub around: Option<At<TokenCount>>,
+}
+
+/// Two token counts as typed.
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(transparent)]
+pub struct PairOfCounts(pub Vec<At<TokenCount>>);
+
 /// A date, and whether it was written in quotes.
 #[derive(Debug, Clone)]
 pub struct DateText {
@@ -363,6 +392,20 @@ schema! {
             generator.subschema_for::<GroupsTable>(),
         ],
         "x-expects": "\"unique\", \"shared\", \"cold\", or { groups = 150, length = 6000 }",
+    }
+    LengthValue(generator) => {
+        "anyOf": [
+            { "type": ["integer", "string"] },
+            generator.subschema_for::<LengthTable>(),
+        ],
+        "x-expects": "a token count, { uniform = [6000, 8000] }, { normal = [7000, 500] } or { jitter = \"20%\" }",
+    }
+    PairOfCounts(generator) => {
+        "type": "array",
+        "items": generator.subschema_for::<TokenCount>(),
+        "minItems": 2,
+        "maxItems": 2,
+        "x-expects": "two token counts, like [6000, 8000]",
     }
     DateText(_generator) => {
         "type": "string",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::CommandText;
+use super::{CommandText, Place};
 use crate::load::{Arrival, Length};
 use crate::measure::{Base, Metric, Preset, TestKind, UserMetric};
 
@@ -118,6 +118,8 @@ pub enum LengthSetting {
 pub struct Dataset {
     /// The file, resolved against the suite's folder.
     pub file: PathBuf,
+    /// Where the suite names it.
+    pub place: Place,
     /// How it is written.
     pub format: DatasetFormat,
     /// Shortest and longest prompt in tokens that is taken.
