@@ -80,15 +80,20 @@ impl Conversation {
     /// Its first question that has an answer after it; `None` where there is none.
     fn pair(&self) -> Result<Option<Entry>, &'static str> {
         let Some(turns) = &self.conversations else {
-            return Err("it has no `conversations`: write {\"conversations\": [{\"from\": \"human\", \
+            return Err(
+                "it has no `conversations`: write {\"conversations\": [{\"from\": \"human\", \
                         \"value\": \"…\"}, {\"from\": \"gpt\", \"value\": \"…\"}]}, or \
-                        format = \"jsonl\" for prompts");
+                        format = \"jsonl\" for prompts",
+            );
         };
         let asks = |turn: &Turn| {
             matches!(turn.from.as_str(), "human" | "user") && !turn.value.trim().is_empty()
         };
         let answers = |turn: &Turn| {
-            matches!(turn.from.as_str(), "gpt" | "assistant" | "chatgpt" | "bing" | "bard" | "model")
+            matches!(
+                turn.from.as_str(),
+                "gpt" | "assistant" | "chatgpt" | "bing" | "bard" | "model"
+            )
         };
         let pair = turns.windows(2).find(|pair| asks(&pair[0]) && answers(&pair[1]));
         Ok(pair.map(|pair| Entry {
@@ -109,9 +114,11 @@ pub fn sharegpt(mut file: impl BufRead) -> Result<Entries, DatasetError> {
     let mut found = Entries::default();
     if begins_an_array(&mut file)? {
         let mut reader = serde_json::Deserializer::from_reader(file);
-        (&mut reader).deserialize_seq(Taker(&mut found)).map_err(|error| match error.io_error_kind() {
-            Some(_) => DatasetError::Unreadable(error.to_string()),
-            None => at(format!("line {}", error.line()), without_line(&error)),
+        (&mut reader).deserialize_seq(Taker(&mut found)).map_err(|error| {
+            match error.io_error_kind() {
+                Some(_) => DatasetError::Unreadable(error.to_string()),
+                None => at(format!("line {}", error.line()), without_line(&error)),
+            }
         })?;
     } else {
         for_each_line(file, |place, line| {
@@ -153,7 +160,9 @@ impl<'de> Visitor<'de> for Taker<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<(), A::Error> {
         for ordinal in 1.. {
-            let told = |words: &dyn std::fmt::Display| A::Error::custom(format!("entry {ordinal}: {words}"));
+            let told = |words: &dyn std::fmt::Display| {
+                A::Error::custom(format!("entry {ordinal}: {words}"))
+            };
             let next = sequence.next_element::<Conversation>().map_err(|error| told(&error))?;
             let Some(conversation) = next else { break };
             self.0.take(conversation.pair().map_err(|words| told(&words))?);
@@ -230,11 +239,14 @@ fn entry(value: &Value) -> Result<Entry, String> {
         .as_object()
         .ok_or_else(|| format!("{value} is no object: write {{\"prompt\": \"…\"}}"))?;
     let content = match (object.get("prompt"), object.get("messages")) {
-        (Some(Value::String(text)), None) if !text.is_empty() => Content::Text(text.as_str().into()),
+        (Some(Value::String(text)), None) if !text.is_empty() => {
+            Content::Text(text.as_str().into())
+        }
         (Some(_), None) => return Err("`prompt` is no text, or an empty one".to_owned()),
         (None, Some(Value::Array(messages))) if !messages.is_empty() => {
             if let Some(wrong) = messages.iter().find(|message| {
-                !message.get("role").is_some_and(Value::is_string) || message.get("content").is_none()
+                !message.get("role").is_some_and(Value::is_string)
+                    || message.get("content").is_none()
             }) {
                 return Err(format!(
                     "{wrong} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}"
@@ -243,7 +255,9 @@ fn entry(value: &Value) -> Result<Entry, String> {
             Content::Messages(Value::from(messages.clone()).to_string().into())
         }
         (None, Some(_)) => return Err("`messages` is no list, or an empty one".to_owned()),
-        (Some(_), Some(_)) => return Err("it has `prompt` and `messages`: write one of them".to_owned()),
+        (Some(_), Some(_)) => {
+            return Err("it has `prompt` and `messages`: write one of them".to_owned());
+        }
         (None, None) => {
             return Err("it has neither `prompt` nor `messages`: write {\"prompt\": \"…\"}, or \
                         format = \"sharegpt\" for conversations"
@@ -294,7 +308,8 @@ mod tests {
     #[test]
     fn conversations_without_an_answered_question_are_passed_over_and_counted() {
         let lonely = r#"{"conversations": [{"from": "gpt", "value": "Hello"}]}"#;
-        let found = sharegpt(format!("[{lonely}, {TALK}, {{\"conversations\": []}}]").as_bytes()).unwrap();
+        let found =
+            sharegpt(format!("[{lonely}, {TALK}, {{\"conversations\": []}}]").as_bytes()).unwrap();
         assert_eq!((found.entries.len(), found.passed_over), (1, 2));
         let none = sharegpt(format!("[{lonely}]").as_bytes()).unwrap_err();
         insta::assert_snapshot!(none, @r#"it has no prompts: no conversation has a turn from "human" and one from "gpt" behind it"#);
@@ -308,7 +323,10 @@ mod tests {
 {"prompt": "Twice", "output_tokens": null}
 "#;
         let found = jsonl(file.as_bytes()).unwrap().entries;
-        assert_eq!(found.iter().map(|entry| entry.output).collect::<Vec<_>>(), [Some(7), Some(9), None]);
+        assert_eq!(
+            found.iter().map(|entry| entry.output).collect::<Vec<_>>(),
+            [Some(7), Some(9), None]
+        );
         assert_eq!(text(&found[1]), r#"[{"content":"Hi","role":"user"}]"#);
         assert!(matches!(found[1].content, Content::Messages(_)));
     }

@@ -191,9 +191,8 @@ mod tests {
         let stick = yardstick(4, 11);
         let (short, long) = (stick.text(1, &KEY, 100), stick.text(1, &KEY, 1000));
         assert!(long.starts_with(&short));
-        let beginnings: std::collections::BTreeSet<String> = (0..2000)
-            .map(|stream| stick.text(1, &PromptKey { stream, ..KEY }, 24))
-            .collect();
+        let beginnings: std::collections::BTreeSet<String> =
+            (0..2000).map(|stream| stick.text(1, &PromptKey { stream, ..KEY }, 24)).collect();
         assert_eq!(beginnings.len(), 2000);
     }
 
@@ -201,8 +200,7 @@ mod tests {
     fn a_group_shares_its_beginning() {
         let stick = yardstick(4, 11);
         let group = PromptKey { kind: PromptKind::Group, ..KEY };
-        let prompt =
-            |stream| stick.grouped(1, &group, 600, &PromptKey { stream, ..KEY }, 800);
+        let prompt = |stream| stick.grouped(1, &group, 600, &PromptKey { stream, ..KEY }, 800);
         let beginning = stick.text(1, &group, 600);
         assert!(prompt(1).starts_with(&beginning) && prompt(2).starts_with(&beginning));
         assert_ne!(prompt(1), prompt(2));

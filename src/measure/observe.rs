@@ -244,7 +244,10 @@ impl<'a> Counted<'a> {
 
 /// Tokens of the window and their rate. The tokens of an arrival were made since the one before
 /// it, so batches share them by time; the window's own edges are events, where nothing is shared.
-pub(super) fn output_throughput(requests: &[Counted<'_>], window: &Cut) -> Option<(u64, Observations)> {
+pub(super) fn output_throughput(
+    requests: &[Counted<'_>],
+    window: &Cut,
+) -> Option<(u64, Observations)> {
     let mut total = 0;
     let mut batches = vec![0.0; window.batches as usize];
     for request in requests {
@@ -321,10 +324,7 @@ fn stream_rates(requests: &[Counted<'_>], tpot: &[f64], window: &Cut) -> Option<
 }
 
 /// Gaps whose end lies in the window, shared among the tokens that they brought.
-pub(super) fn token_gaps(
-    requests: &[Counted<'_>],
-    window: &Cut,
-) -> Option<Observations> {
+pub(super) fn token_gaps(requests: &[Counted<'_>], window: &Cut) -> Option<Observations> {
     let mut tally = Tally::default();
     for (begin, end, tokens) in requests.iter().flat_map(Counted::gaps) {
         if window.holds(end) {

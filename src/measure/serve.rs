@@ -83,16 +83,29 @@ pub fn together(loads: &[Load<'_>]) -> BTreeMap<Base, Observations> {
     put(&mut found, Base::RequestThroughput, chained(&sights, &completed));
     let measured = sum(&|sight| sight.measured().count() as f64);
     if measured > 0.0 {
-        let failed = sum(&|sight| sight.measured().filter(|(trace, _)| failed(trace)).count() as f64);
+        let failed =
+            sum(&|sight| sight.measured().filter(|(trace, _)| failed(trace)).count() as f64);
         put(&mut found, Base::ErrorRate, exact(failed / measured * 100.0));
     }
     put(&mut found, Base::Ttft, samples(&sights, |trace, _| observe::ttft(trace)));
-    put(&mut found, Base::E2eLatency, samples(&sights, |trace, _| Some(milliseconds(trace.sent, trace.ended))));
+    put(
+        &mut found,
+        Base::E2eLatency,
+        samples(&sights, |trace, _| Some(milliseconds(trace.sent, trace.ended))),
+    );
     if loads.iter().all(|load| load.open) {
         put(&mut found, Base::TtftDue, samples(&sights, ttft_due));
-        put(&mut found, Base::E2eLatencyDue, samples(&sights, |trace, note| Some(milliseconds(note.due, trace.ended))));
+        put(
+            &mut found,
+            Base::E2eLatencyDue,
+            samples(&sights, |trace, note| Some(milliseconds(note.due, trace.ended))),
+        );
     }
-    put(&mut found, Base::ChunkGap, pooled(sights.iter().map(|s| observe::chunk_gaps(&s.good, &s.cut))));
+    put(
+        &mut found,
+        Base::ChunkGap,
+        pooled(sights.iter().map(|s| observe::chunk_gaps(&s.good, &s.cut))),
+    );
     let kept: Option<Vec<Rate>> = sights.iter().map(Sight::kept).collect();
     if let Some(kept) = kept {
         put(&mut found, Base::Goodput, chained(&sights, &kept));
@@ -105,7 +118,8 @@ pub fn together(loads: &[Load<'_>]) -> BTreeMap<Base, Observations> {
 fn tokens(found: &mut BTreeMap<Base, Observations>, sights: &[Sight<'_>]) {
     let counted: Option<Vec<Vec<Counted<'_>>>> = sights.iter().map(Sight::counted).collect();
     let Some(counted) = counted else { return };
-    let rates: Vec<Rate> = sights.iter().zip(&counted).map(|(sight, of)| sight.tokens(of)).collect();
+    let rates: Vec<Rate> =
+        sights.iter().zip(&counted).map(|(sight, of)| sight.tokens(of)).collect();
     let total: f64 = rates.iter().map(|rate| rate.total).sum();
     if total == 0.0 {
         return;
@@ -126,7 +140,8 @@ pub fn repeated(loads: &[Load<'_>]) -> BTreeMap<Base, Observations> {
         match observed {
             Observations::Exact(_) => {}
             Observations::Batches { .. } | Observations::Point(_) => {
-                *observed = Observations::Samples(each.iter().filter_map(|one| rate(one)).collect());
+                *observed =
+                    Observations::Samples(each.iter().filter_map(|one| rate(one)).collect());
             }
             Observations::Samples(values) => {
                 *observed = if base.entry().latency {
@@ -172,9 +187,10 @@ fn told(each: &[&Observations]) -> BTreeMap<Stat, Vec<f64>> {
         Stat::Mean => of.mean(),
         Stat::Max => of.max(),
         Stat::P50 => of.percentile(50),
-        Stat::P90 | Stat::P95 | Stat::P99 => {
-            stat.percent().filter(|percent| carried(of.total(), *percent)).and_then(|p| of.percentile(p))
-        }
+        Stat::P90 | Stat::P95 | Stat::P99 => stat
+            .percent()
+            .filter(|percent| carried(of.total(), *percent))
+            .and_then(|p| of.percentile(p)),
     };
     let all = |stat| ordered.iter().map(|of| value(of, stat)).collect::<Option<Vec<f64>>>();
     Stat::ALL.into_iter().filter_map(|stat| Some((stat, all(stat)?))).collect()
@@ -243,7 +259,11 @@ impl<'a> Sight<'a> {
         let Span { from, to, .. } = load.span;
         let length = to.seconds_since(from);
         let good = load.traces.iter().filter(|trace| !failed(trace)).collect();
-        (length > 0.0).then_some(Sight { load, cut: Cut { from, to, batches: BATCHES, length }, good })
+        (length > 0.0).then_some(Sight {
+            load,
+            cut: Cut { from, to, batches: BATCHES, length },
+            good,
+        })
     }
 
     fn measured(&self) -> impl Iterator<Item = (&'a Trace, &'a Note)> {
@@ -334,8 +354,7 @@ fn time_per_token(trace: &Trace) -> Option<f64> {
     let counted = Counted::of(trace)?;
     let mut arrivals = counted.arrivals();
     let (first, _) = arrivals.next()?;
-    let (last, tokens) =
-        arrivals.fold((first, 0), |(_, tokens), (at, more)| (at, tokens + more));
+    let (last, tokens) = arrivals.fold((first, 0), |(_, tokens), (at, more)| (at, tokens + more));
     (tokens > 0).then(|| milliseconds(first, last) / tokens as f64)
 }
 
@@ -409,7 +428,12 @@ mod tests {
     /// A request due at `due`, sent at `sent`, with a token at each of `events`, all in ms.
     fn request(due: f64, sent: f64, events: &[f64]) -> (Trace, Note) {
         let token = |ms: &f64| TokenEvent { at: at(*ms), tokens: Some(1) };
-        let mut trace = crate::load::answer::unanswered(0, at(sent), at(*events.last().unwrap()), Outcome::Complete);
+        let mut trace = crate::load::answer::unanswered(
+            0,
+            at(sent),
+            at(*events.last().unwrap()),
+            Outcome::Complete,
+        );
         trace.events = events.iter().map(token).collect();
         (trace, Note { due: at(due), measured: true })
     }
@@ -431,7 +455,13 @@ mod tests {
             .collect()
     }
 
-    fn see(requests: &[(Trace, Note)], to: f64, steady: bool, goals: Goals, open: bool) -> BTreeMap<Base, Observations> {
+    fn see(
+        requests: &[(Trace, Note)],
+        to: f64,
+        steady: bool,
+        goals: Goals,
+        open: bool,
+    ) -> BTreeMap<Base, Observations> {
         let (traces, notes): (Vec<Trace>, Vec<Note>) = requests.iter().cloned().unzip();
         let span = Span { from: at(0.0), to: at(to), steady };
         together(&[Load { traces: &traces, notes: &notes, span, goals, open }])
@@ -507,7 +537,8 @@ mod tests {
         let mut requests = back_to_back(10);
         requests[4] = broken(requests[4].clone());
         requests[7] = broken(requests[7].clone());
-        let found = see(&requests, 1400.0, true, Goals { e2e: Some(1000.0), ..Goals::default() }, false);
+        let found =
+            see(&requests, 1400.0, true, Goals { e2e: Some(1000.0), ..Goals::default() }, false);
         assert_eq!(exact(&found, Base::ErrorRate), 20.0);
         near(batches(&found, Base::RequestThroughput).0, 8.0 / 1.4);
         near(batches(&found, Base::Goodput).0, 8.0 / 1.4);
@@ -520,7 +551,8 @@ mod tests {
         // Both are sent the moment they can be, the second one 100 ms after it was due.
         let requests =
             [request(0.0, 0.0, &[50.0, 60.0, 70.0]), request(10.0, 110.0, &[160.0, 170.0])];
-        let found = see(&requests, 200.0, true, Goals { ttft: Some(60.0), ..Goals::default() }, true);
+        let found =
+            see(&requests, 200.0, true, Goals { ttft: Some(60.0), ..Goals::default() }, true);
         assert_eq!(samples_of(&found, Base::Ttft), [50.0, 50.0]);
         assert_eq!(samples_of(&found, Base::TtftDue), [50.0, 150.0]);
         assert_eq!(samples_of(&found, Base::E2eLatencyDue), [70.0, 160.0]);
@@ -537,7 +569,9 @@ mod tests {
         let requests = [fast, late, slow, one_token];
         let count = |goals| {
             let found = see(&requests, 100.0, false, goals, false);
-            let Observations::Point(rate) = found[&Base::Goodput] else { panic!("one observation") };
+            let Observations::Point(rate) = found[&Base::Goodput] else {
+                panic!("one observation")
+            };
             rate * 0.1
         };
         near(count(Goals { ttft: Some(50.0), ..Goals::default() }), 3.0);
@@ -584,7 +618,8 @@ mod tests {
         let (traces, notes): (Vec<Trace>, Vec<Note>) = back_to_back(10).into_iter().unzip();
         for steady in [true, false] {
             let span = Span { from: at(0.0), to: at(1400.0), steady };
-            let load = Load { traces: &traces, notes: &notes, span, goals: Goals::default(), open: false };
+            let load =
+                Load { traces: &traces, notes: &notes, span, goals: Goals::default(), open: false };
             let found = repeated(&[load, load, load]);
             let rates = samples_of(&found, Base::OutputThroughput);
             assert_eq!(rates.len(), 3);
