@@ -8,5 +8,6 @@ mod judged;
 mod junit;
 mod measured;
 mod page;
+mod served;
 mod simulated;
 mod written;
