@@ -8,6 +8,7 @@ pub mod answer;
 pub mod arrival;
 pub mod cancel;
 pub mod client;
+pub mod dataset;
 pub mod event;
 pub mod fit;
 pub mod length;
@@ -18,6 +19,7 @@ pub mod socket;
 pub mod sse;
 pub mod tally;
 pub mod trace;
+pub mod yardstick;
 
 pub use arrival::Arrival;
 pub use cancel::{Cancel, Canceller};
@@ -27,6 +29,7 @@ pub use length::Length;
 pub use prompt::{Prompt, PromptKey, PromptKind, Vocabulary};
 pub use request::{Ask, Prepared};
 pub use trace::{Failure, FailureClass, Outcome, TokenEvent, Trace, Usage, Warning};
+pub use yardstick::Yardstick;
 
 /// Which of the two OpenAI-compatible endpoints a request goes to.
 #[derive(

@@ -16,6 +16,8 @@ pub enum Prompt {
     Ids(Arc<[u32]>),
     /// Text, which the server tokenizes.
     Text(Arc<str>),
+    /// The messages of a chat, as JSON.
+    Messages(Arc<str>),
 }
 
 /// What a prompt is for.
@@ -29,6 +31,8 @@ pub enum PromptKind {
     Group,
     /// Anything that is not measured.
     Rehearsal,
+    /// One of a load, sent once.
+    Served,
 }
 
 /// What tells one prompt from another. Everything in it enters the bytes of the prompt.
@@ -54,13 +58,10 @@ impl PromptKey {
             PromptKind::Cold => 1,
             PromptKind::Group => 2,
             PromptKind::Rehearsal => 3,
+            PromptKind::Served => 4,
         };
-        let mut hash = Sha256::new();
-        hash.update(b"tokgate prompt 1");
-        for part in [seed, kind, self.stream, self.context, self.launch, self.salt] {
-            hash.update(part.to_le_bytes());
-        }
-        Numbers::new(hash.finalize().into())
+        let parts = [seed, kind, self.stream, self.context, self.launch, self.salt];
+        Numbers::of("tokgate prompt 1", &parts)
     }
 }
 
@@ -69,6 +70,14 @@ impl PromptKey {
 pub(crate) struct Numbers([u64; 4]);
 
 impl Numbers {
+    /// The source that a purpose and some numbers name.
+    pub(crate) fn of(purpose: &str, parts: &[u64]) -> Numbers {
+        let mut hash = Sha256::new();
+        hash.update(purpose);
+        parts.iter().for_each(|part| hash.update(part.to_le_bytes()));
+        Numbers::new(hash.finalize().into())
+    }
+
     fn new(seed: [u8; 32]) -> Numbers {
         let mut state = [0u64; 4];
         for (word, bytes) in state.iter_mut().zip(seed.chunks_exact(8)) {
@@ -94,6 +103,18 @@ impl Numbers {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         // The high half of the product; its bias is below n / 2^64.
         ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+
+    /// A number above 0 and up to 1, evenly.
+    pub(crate) fn share(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Puts items into a random order.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
     }
 }
 

@@ -34,10 +34,16 @@ pub struct Ask<'a> {
     pub timeout: Option<Duration>,
 }
 
-/// Token ids cannot go to the chat API.
+/// A prompt that its endpoint does not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the chat api takes no token ids: give the prompt as text")]
-pub struct IdsInChat;
+pub enum WrongPrompt {
+    /// Token ids cannot go to the chat API.
+    #[error("the chat api takes no token ids: give the prompt as text")]
+    IdsInChat,
+    /// Messages cannot go to the completions API.
+    #[error("the completions api takes no messages: write api = \"chat\"")]
+    MessagesInCompletions,
+}
 
 /// A request ready to send. Clones share the body.
 #[derive(Debug, Clone)]
@@ -56,8 +62,8 @@ impl Prepared {
     /// Builds the body.
     ///
     /// # Errors
-    /// Token ids for the chat API.
-    pub fn new(ask: &Ask<'_>) -> Result<Prepared, IdsInChat> {
+    /// Token ids for the chat API, messages for the other one.
+    pub fn new(ask: &Ask<'_>) -> Result<Prepared, WrongPrompt> {
         let mut fields = ask.dialect.fields(ask.cache_prompt);
         for (key, value) in ask.body {
             match (fields.get_mut(key), value) {
@@ -84,7 +90,13 @@ impl Prepared {
                 let messages = json!([{ "role": "user", "content": &**text }]);
                 ("/v1/chat/completions", "messages", messages.to_string())
             }
-            (Api::Chat, Prompt::Ids(_)) => return Err(IdsInChat),
+            (Api::Chat, Prompt::Messages(messages)) => {
+                ("/v1/chat/completions", "messages", messages.to_string())
+            }
+            (Api::Chat, Prompt::Ids(_)) => return Err(WrongPrompt::IdsInChat),
+            (Api::Completions, Prompt::Messages(_)) => {
+                return Err(WrongPrompt::MessagesInCompletions);
+            }
         };
         // The prompt is set in as text: a million ids need no tree of values.
         let rest = Value::Object(fields).to_string();

@@ -8,6 +8,7 @@ pub mod metric;
 pub mod observe;
 pub mod preset;
 pub mod quantile;
+pub mod serve;
 pub mod told;
 pub mod validity;
 pub mod window;

@@ -67,7 +67,11 @@ pub fn decode(input: &DecodeInput<'_>) -> BTreeMap<Base, Observations> {
     found
 }
 
-fn put(found: &mut BTreeMap<Base, Observations>, base: Base, observed: Option<Observations>) {
+pub(super) fn put(
+    found: &mut BTreeMap<Base, Observations>,
+    base: Base,
+    observed: Option<Observations>,
+) {
     if let Some(observed) = observed {
         found.insert(base, observed);
     }
@@ -166,27 +170,27 @@ pub fn open_gap(traces: &[Trace], to: Stamp) -> f64 {
 }
 
 /// The window, and its batches.
-struct Cut {
-    from: Stamp,
-    to: Stamp,
-    batches: u32,
+pub(super) struct Cut {
+    pub(super) from: Stamp,
+    pub(super) to: Stamp,
+    pub(super) batches: u32,
     /// In seconds.
-    length: f64,
+    pub(super) length: f64,
 }
 
 impl Cut {
-    fn holds(&self, at: Stamp) -> bool {
+    pub(super) fn holds(&self, at: Stamp) -> bool {
         at > self.from && at <= self.to
     }
 
     /// Length of a batch in seconds.
-    fn batch(&self) -> f64 {
+    pub(super) fn batch(&self) -> f64 {
         self.length / f64::from(self.batches)
     }
 
     /// Visits the batches that a stretch of time overlaps, with the seconds of each overlap. A
     /// stretch without length falls into the batch whose end, included, is next.
-    fn overlaps(&self, start: Stamp, end: Stamp, mut visit: impl FnMut(usize, f64)) {
+    pub(super) fn overlaps(&self, start: Stamp, end: Stamp, mut visit: impl FnMut(usize, f64)) {
         let batch = self.batch();
         let (start, end) = (start.max(self.from), end.min(self.to));
         if end < start {
@@ -207,17 +211,17 @@ impl Cut {
 ///
 /// It is walked through again for each metric: a copy of a long window's events would double what
 /// the client needs.
-struct Counted<'a>(&'a Trace);
+pub(super) struct Counted<'a>(&'a Trace);
 
 impl<'a> Counted<'a> {
     /// `None` where a count is unknown.
-    fn of(trace: &'a Trace) -> Option<Counted<'a>> {
+    pub(super) fn of(trace: &'a Trace) -> Option<Counted<'a>> {
         trace.events.iter().all(|event| event.tokens.is_some()).then_some(Counted(trace))
     }
 
     /// Stamp and tokens of each arrival, the latter not 0: events of one stamp came in one read and
     /// are one arrival.
-    fn arrivals(&self) -> impl Iterator<Item = (Stamp, u64)> + 'a {
+    pub(super) fn arrivals(&self) -> impl Iterator<Item = (Stamp, u64)> + 'a {
         let mut events = self.0.events.iter().peekable();
         let tokens = |event: &TokenEvent| u64::from(event.tokens.unwrap_or(0));
         std::iter::from_fn(move || {
@@ -240,7 +244,10 @@ impl<'a> Counted<'a> {
 
 /// Tokens of the window and their rate. The tokens of an arrival were made since the one before
 /// it, so batches share them by time; the window's own edges are events, where nothing is shared.
-fn output_throughput(requests: &[Counted<'_>], window: &Cut) -> Option<(u64, Observations)> {
+pub(super) fn output_throughput(
+    requests: &[Counted<'_>],
+    window: &Cut,
+) -> Option<(u64, Observations)> {
     let mut total = 0;
     let mut batches = vec![0.0; window.batches as usize];
     for request in requests {
@@ -317,7 +324,7 @@ fn stream_rates(requests: &[Counted<'_>], tpot: &[f64], window: &Cut) -> Option<
 }
 
 /// Gaps whose end lies in the window, shared among the tokens that they brought.
-fn token_gaps(requests: &[Counted<'_>], window: &Cut) -> Option<Observations> {
+pub(super) fn token_gaps(requests: &[Counted<'_>], window: &Cut) -> Option<Observations> {
     let mut tally = Tally::default();
     for (begin, end, tokens) in requests.iter().flat_map(Counted::gaps) {
         if window.holds(end) {
@@ -328,7 +335,7 @@ fn token_gaps(requests: &[Counted<'_>], window: &Cut) -> Option<Observations> {
 }
 
 /// Gaps between events whose end lies in the window, as they are.
-fn chunk_gaps(good: &[&Trace], window: &Cut) -> Option<Observations> {
+pub(super) fn chunk_gaps(good: &[&Trace], window: &Cut) -> Option<Observations> {
     let mut tally = Tally::default();
     for pair in good.iter().flat_map(|trace| trace.events.windows(2)) {
         if window.holds(pair[1].at) {

@@ -42,6 +42,8 @@ pub enum Fault {
 pub enum CheckKind {
     /// The prompt has the length that was asked for.
     PromptLength,
+    /// Outputs have the length that was asked for.
+    OutputLength,
     /// Cached tokens are as `prefix` declares.
     CacheState,
     /// Delivered concurrency is at least 98 %.

@@ -20,7 +20,7 @@ use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, Unfit
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
 use super::events::Events;
-use super::prompts::{Prompts, Source, Target, cell_number};
+use super::prompts::{Prompts, Source, Target, Wording, cell_number};
 use super::{command, decode, prefill, serve};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
@@ -90,7 +90,11 @@ impl Bench<'_> {
     /// The prompt length that leaves room for `output` tokens: as asked, or shortened by at most
     /// 2 % where the engine's longest sequence demands it.
     pub(super) fn fit_length(&self, output: u64) -> Result<u64, CellState> {
-        let asked = self.plan.context_tokens(self.cell);
+        self.fit("context", self.plan.context_tokens(self.cell), output)
+    }
+
+    /// As [`Bench::fit_length`], for a prompt of `asked` tokens that is called `what`.
+    pub(super) fn fit(&self, what: &str, asked: u64, output: u64) -> Result<u64, CellState> {
         let Some(longest) = self.facts.max_model_len else { return Ok(asked) };
         if asked + output <= longest {
             return Ok(asked);
@@ -103,7 +107,7 @@ impl Bench<'_> {
         Err(CellState::Unfit {
             class: UnfitClass::TooLong,
             message: format!(
-                "context {asked} + output {output} exceeds the engine's longest sequence of {longest} tokens"
+                "{what} {asked} + output {output} exceeds the engine's longest sequence of {longest} tokens"
             ),
         })
     }
@@ -147,17 +151,20 @@ impl Bench<'_> {
         prefix: Prefix,
         length: u64,
     ) -> Result<Source, CellState> {
-        let target = Target {
-            endpoint: &self.endpoint,
-            clock: self.clock,
-            api: self.request.api,
-            model: &self.facts.model,
-            idle_timeout: self.request.idle_timeout,
-            context: self.plan.context_tokens(self.cell),
-            cell: cell_number(&self.planned.classname, &self.planned.id),
-            tolerance: self.request.prompt_tolerance,
-        };
-        self.prompts.source(&target, prefix, length).await
+        let target = target(&self.endpoint, self.clock, self.request, self.facts);
+        let context = self.plan.context_tokens(self.cell);
+        self.prompts.source(&target, context, self.number(), prefix, length).await
+    }
+
+    /// What makes prompts of any length for this cell.
+    pub(super) async fn wording(&mut self) -> Result<Wording, CellState> {
+        let target = target(&self.endpoint, self.clock, self.request, self.facts);
+        self.prompts.wording(&target).await
+    }
+
+    /// Tells the cell from all others of the suite, in every selection.
+    pub(super) fn number(&self) -> u64 {
+        cell_number(&self.planned.classname, &self.planned.id)
     }
 
     /// What all requests of the cell have in common.
@@ -168,6 +175,7 @@ impl Bench<'_> {
             model: self.facts.model.clone(),
             body: self.body.clone(),
             idle_timeout: self.request.idle_timeout,
+            timeout: None,
         }
     }
 
@@ -195,6 +203,23 @@ impl Bench<'_> {
     }
 }
 
+/// Where the prompts of a cell go.
+fn target<'a>(
+    endpoint: &'a Endpoint,
+    clock: Clock,
+    request: &Request,
+    facts: &'a Facts,
+) -> Target<'a> {
+    Target {
+        endpoint,
+        clock,
+        api: request.api,
+        model: &facts.model,
+        idle_timeout: request.idle_timeout,
+        tolerance: request.prompt_tolerance,
+    }
+}
+
 /// What all requests of a cell have in common.
 pub(super) struct Form {
     api: Api,
@@ -202,9 +227,25 @@ pub(super) struct Form {
     model: String,
     body: serde_json::Map<String, serde_json::Value>,
     idle_timeout: Duration,
+    timeout: Option<Duration>,
 }
 
 impl Form {
+    /// The same with a limit on the whole of a request.
+    pub(super) fn within(self, timeout: Duration) -> Form {
+        Form { timeout: Some(timeout), ..self }
+    }
+
+    /// Whether the engine is made to give outputs of the length asked for.
+    pub(super) fn enforces_lengths(&self) -> bool {
+        match self.dialect {
+            Dialect::Vllm | Dialect::LlamaCpp => {
+                self.body.get("ignore_eos").is_none_or(|value| value.as_bool() != Some(false))
+            }
+            Dialect::OpenAi => false,
+        }
+    }
+
     /// A request with `prompt` for so many output tokens.
     pub(super) fn prepared(&self, prompt: &Prompt, max_tokens: u64) -> Result<Prepared, CellState> {
         let ask = Ask {
@@ -216,7 +257,7 @@ impl Form {
             cache_prompt: true,
             body: &self.body,
             idle_timeout: self.idle_timeout,
-            timeout: None,
+            timeout: self.timeout,
         };
         Prepared::new(&ask).map_err(|error| broken_words("request", &error.to_string()))
     }

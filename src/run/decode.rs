@@ -92,7 +92,9 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     }
     let lags = Lags::default();
     let heartbeat = lags.beat(bench.clock);
-    let mut watch = Watch::new(before.as_ref(), streams, setting);
+    // Where each request waits for a prefill of its own, a queue is the load.
+    let output = (setting.prefix != Prefix::Cold).then_some(setting.max_output);
+    let mut watch = Watch::new(before.as_ref(), streams, output);
     let outcome = window(bench, setting, &shared, &mut watch, &waves, &tally).await;
     drop(heartbeat);
     lag = lag.max(lags.p99());

@@ -14,11 +14,12 @@ use crate::engine::remote::Remote;
 use crate::load::fit::{Fit, Step};
 use crate::load::prompt::{PromptKey, PromptKind, SAMPLE, Vocabulary};
 use crate::load::request::{Ask, Prepared};
-use crate::load::{Api, Cancel, Client, Dialect, Endpoint, Outcome, Prompt};
+use crate::load::{Api, Cancel, Client, Dialect, Endpoint, Outcome, Prompt, Yardstick};
 use crate::record::run_record::CellState;
 use crate::suite::model::Prefix;
 
 use super::cell::{broken, broken_words};
+use super::serve::Decks;
 
 /// Where a prompt goes.
 pub(super) struct Target<'a> {
@@ -27,19 +28,25 @@ pub(super) struct Target<'a> {
     pub(super) api: Api,
     pub(super) model: &'a str,
     pub(super) idle_timeout: Duration,
-    pub(super) context: u64,
-    /// Tells the cell from all others of the suite, in every selection.
-    pub(super) cell: u64,
     pub(super) tolerance: Option<f64>,
 }
 
 /// The prompts of one launch.
 pub(super) struct Prompts {
-    seed: u64,
-    launch: u64,
+    pub(super) seed: u64,
+    pub(super) launch: u64,
+    /// What was read of files of prompts.
+    pub(super) decks: Decks,
     vocabulary: Option<Arc<Vocabulary>>,
     tokens_per_word: Option<f64>,
     fitted: HashMap<Wanted, Arc<Fit>>,
+    yardsticks: HashMap<Api, Yardstick>,
+}
+
+/// What prompts of any length are made of, without asking anybody.
+pub(super) enum Wording {
+    Ids(Arc<Vocabulary>),
+    Text(Yardstick),
 }
 
 /// A text that was searched for.
@@ -87,13 +94,48 @@ impl Prompts {
         };
         let tokens = if takes_ids { remote.tokenize(SAMPLE).await.ok().flatten() } else { None };
         let vocabulary = tokens.and_then(|tokens| Vocabulary::learn(&tokens).ok()).map(Arc::new);
-        Prompts { seed, launch, vocabulary, tokens_per_word: None, fitted: HashMap::new() }
+        Prompts {
+            seed,
+            launch,
+            decks: Decks::default(),
+            vocabulary,
+            tokens_per_word: None,
+            fitted: HashMap::new(),
+            yardsticks: HashMap::new(),
+        }
     }
 
-    /// The prompts of `length` tokens of a cell.
+    /// What prompts of any length are made of: token ids where the server takes them, else words whose
+    /// cost it was asked for once.
+    pub(super) async fn wording(&mut self, target: &Target<'_>) -> Result<Wording, CellState> {
+        match &self.vocabulary {
+            Some(vocabulary) if target.api == Api::Completions => {
+                return Ok(Wording::Ids(Arc::clone(vocabulary)));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(known) = self.yardsticks.get(&target.api) {
+            return Ok(Wording::Text(*known));
+        }
+        if target.tolerance.is_none() {
+            return Ok(Wording::Text(Yardstick::uncounted()));
+        }
+        let mut client = client(target)?;
+        let mut counted = [0; 3];
+        for (count, text) in counted.iter_mut().zip(Yardstick::questions(self.seed)) {
+            *count = count_tokens(target, &mut client, text).await?;
+        }
+        let made = Yardstick::new(counted).map_err(|e| broken_words("prompt", &e.to_string()))?;
+        self.yardsticks.insert(target.api, made);
+        Ok(Wording::Text(made))
+    }
+
+    /// The prompts of `length` tokens of a cell. `cell` tells it from all others.
     pub(super) async fn source(
         &mut self,
         target: &Target<'_>,
+        context: u64,
+        cell: u64,
         prefix: Prefix,
         length: u64,
     ) -> Result<Source, CellState> {
@@ -115,7 +157,6 @@ impl Prompts {
             }
         };
         let Prompts { seed, launch, .. } = *self;
-        let Target { context, cell, .. } = *target;
         Ok(Source { seed, launch, context, cell, length, prefix, material })
     }
 
@@ -161,33 +202,9 @@ impl Prompts {
         if target.tolerance.is_none() {
             return Ok(fit);
         }
-        let mut client = Client::new(target.endpoint, target.clock)
-            .map_err(|error| broken_words("client", &error.to_string()))?;
+        let mut client = client(target)?;
         loop {
-            let prompt = Prompt::Text(fit.text().into());
-            let ask = Ask {
-                api: target.api,
-                dialect: target.endpoint.dialect,
-                model: target.model,
-                prompt: &prompt,
-                max_tokens: 1,
-                cache_prompt: true,
-                body: &serde_json::Map::new(),
-                idle_timeout: target.idle_timeout,
-                timeout: None,
-            };
-            let request =
-                Prepared::new(&ask).map_err(|e| broken_words("prompt", &e.to_string()))?;
-            let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
-            if let Outcome::Failed(failure) = trace.outcome {
-                return Err(broken(failure));
-            }
-            let Some(counted) = trace.usage.and_then(|usage| usage.prompt) else {
-                return Err(broken_words(
-                    "prompt",
-                    "the server does not count prompt tokens; set request.prompt-tolerance = \"off\"",
-                ));
-            };
+            let counted = count_tokens(target, &mut client, fit.text()).await?;
             match fit.observe(counted) {
                 Step::Ask => {}
                 // A text that is not near enough is found out by the check of its length.
@@ -198,6 +215,42 @@ impl Prompts {
             }
         }
     }
+}
+
+fn client(target: &Target<'_>) -> Result<Client, CellState> {
+    Client::new(target.endpoint, target.clock)
+        .map_err(|error| broken_words("client", &error.to_string()))
+}
+
+/// Asks the server how many tokens a text has as a prompt.
+async fn count_tokens(
+    target: &Target<'_>,
+    client: &mut Client,
+    text: String,
+) -> Result<u64, CellState> {
+    let prompt = Prompt::Text(text.into());
+    let ask = Ask {
+        api: target.api,
+        dialect: target.endpoint.dialect,
+        model: target.model,
+        prompt: &prompt,
+        max_tokens: 1,
+        cache_prompt: true,
+        body: &serde_json::Map::new(),
+        idle_timeout: target.idle_timeout,
+        timeout: None,
+    };
+    let request = Prepared::new(&ask).map_err(|e| broken_words("prompt", &e.to_string()))?;
+    let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
+    if let Outcome::Failed(failure) = trace.outcome {
+        return Err(broken(failure));
+    }
+    trace.usage.and_then(|usage| usage.prompt).ok_or_else(|| {
+        broken_words(
+            "prompt",
+            "the server does not count prompt tokens; set request.prompt-tolerance = \"off\"",
+        )
+    })
 }
 
 impl Source {

@@ -1,12 +1,536 @@
 //! A serve cell: requests as a service gets them, and a window over them.
+//!
+//! A load is sent once, or `repeat` times, and once more as often where the verdict asks for it. Here
+//! loads are put together and held against the suite; what requests say is in `script`, when they go
+//! out in `drive`, what they came to in `ledger`. Figures are made in `measure::serve`.
 
-use crate::record::run_record::CellState;
-use crate::suite::model::ServeSetting;
+mod audit;
+mod deck;
+mod drive;
+mod ledger;
+mod script;
 
-use super::cell::{Bench, broken_words};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::clock::Stamp;
+use crate::load::arrival::Schedule;
+use crate::load::socket::make_room_for;
+use crate::load::{Arrival, Cancel, Outcome, Trace};
+use crate::measure::serve::{self as figures, Goals, Load, Note, Span};
+use crate::measure::validity::{self, CheckKind};
+use crate::measure::{Base, Check, Fault, Observations};
+use crate::quantity::print_number;
+use crate::record::judgement;
+use crate::record::run_record::{CellState, Measurement};
+use crate::suite::model::{Amount, Dataset, ServeSetting, Slo};
+
+use super::cell::{Bench, Form, Tally, broken, broken_words};
+use super::heartbeat::Lags;
+use super::prompts::{Wording, cell_number};
+use super::watch::{Watch, drained};
+use audit::Audit;
+use deck::Wish;
+use drive::{Open, Pool};
+use ledger::Ledger;
+use script::{Asked, Material, Script, Stock};
+
+pub(super) use deck::Decks;
+
+/// Beginnings that are warmed at once: an engine with few slots is not buried.
+const WARM_AT_ONCE: usize = 16;
+/// How often the engine's gauges are read.
+const WATCH_PACE: Duration = Duration::from_secs(1);
+/// Measured requests that a stream of a closed loop needs for its window to be steady.
+const LEAST_PER_STREAM: u64 = 4;
+/// Measured requests that an open loop needs for the same.
+const LEAST_OPEN: u64 = 10;
+/// Entries that are dealt to a load that has no number of requests.
+const DEALT: u64 = 4096;
+/// An engine that ends less than this share of what arrives falls behind.
+const KEPT_UP: f64 = 0.9;
 
 /// Measures the cell.
 pub(super) async fn measure(bench: &mut Bench<'_>, setting: &ServeSetting) -> CellState {
-    let _ = (bench, setting);
-    broken_words("serve", "serve tests can't be run")
+    match attempt(bench, setting).await {
+        Ok(measurement) => CellState::Measured(Box::new(measurement)),
+        Err(state) => state,
+    }
+}
+
+async fn attempt(bench: &mut Bench<'_>, setting: &ServeSetting) -> Result<Measurement, CellState> {
+    let mut cell = Cell::prepare(bench, setting).await?;
+    cell.warm_beginnings(bench).await?;
+    let before = bench.remote.gauges().await.ok().flatten();
+    let mut watch = Watch::new(before.as_ref(), cell.streams, None);
+    let repeat = u64::from(setting.repeat.max(1));
+    let mut planned = repeat;
+    let mut extended = false;
+    let measurement = loop {
+        let mut hopeless = false;
+        while (cell.loads.len() as u64) < planned && !hopeless {
+            hopeless = cell.send(bench, &mut watch, planned).await?;
+        }
+        let measurement = Measurement { extended, ..cell.measurement(bench, &watch) };
+        let more = !extended
+            && !hopeless
+            && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
+        if !more {
+            break measurement;
+        }
+        extended = true;
+        planned = 2 * repeat;
+    };
+    bench.phase("drain", String::new());
+    let idle = drained(bench).await;
+    Ok(cell.finish(bench, measurement, idle))
+}
+
+/// A cell under way.
+struct Cell<'a> {
+    setting: &'a ServeSetting,
+    form: Rc<Form>,
+    wording: Option<Rc<Wording>>,
+    /// Streams of a closed loop, requests of a burst; 1 for an open loop.
+    streams: u32,
+    /// Requests a second of an open loop.
+    rate: f64,
+    /// Where the longest prompt had to be cut to fit: as asked, and as sent.
+    shortened: Option<(u64, u64)>,
+    tally: Tally,
+    audit: Audit,
+    loads: Vec<Sent>,
+    /// The client's lag: of its wake-ups and of its sending.
+    lag: Duration,
+    warnings: Vec<String>,
+}
+
+/// A load that has been sent.
+struct Sent {
+    traces: Vec<Trace>,
+    notes: Vec<Note>,
+    span: Span,
+}
+
+impl<'a> Cell<'a> {
+    async fn prepare(
+        bench: &mut Bench<'_>,
+        setting: &'a ServeSetting,
+    ) -> Result<Cell<'a>, CellState> {
+        let plan = bench.plan;
+        let mut shortened = None;
+        let wording = match setting.dataset {
+            Some(_) => None,
+            None => {
+                let asked = plan.input_length(bench.cell).greatest();
+                let output = plan.output_length(bench.cell).greatest();
+                let fits = bench.fit("input", asked, output)?;
+                shortened = (fits < asked).then_some((asked, fits));
+                Some(Rc::new(bench.wording().await?))
+            }
+        };
+        let streams = u32::try_from(plan.concurrency(bench.cell)).unwrap_or(u32::MAX);
+        let streams = match setting.arrival {
+            Arrival::Closed => streams,
+            Arrival::Burst => {
+                let count = ledger::count(setting.amount, streams).unwrap_or(1);
+                u32::try_from(count).unwrap_or(u32::MAX)
+            }
+            Arrival::Constant | Arrival::Poisson => 1,
+        };
+        let rate = plan.request_rate(bench.cell).unwrap_or(1.0);
+        let form = Rc::new(bench.form().within(bench.request.timeout));
+        let mut warnings = Vec::new();
+        if setting.warmup_per_stream == 0 {
+            warnings.push("cold: no request warmed up before the first one counted".to_owned());
+        }
+        Ok(Cell {
+            setting,
+            form,
+            wording,
+            streams,
+            rate,
+            shortened,
+            tally: Tally::default(),
+            audit: Audit::default(),
+            loads: Vec::new(),
+            lag: Duration::ZERO,
+            warnings,
+        })
+    }
+
+    /// Requests that one load sends, as far as that is known: warm-ups and measured ones.
+    fn amounts(&self) -> (u64, Option<u64>) {
+        let warm_ups = u64::from(self.setting.warmup_per_stream);
+        match self.setting.arrival {
+            Arrival::Closed => {
+                let streams = u64::from(self.streams);
+                (warm_ups * streams, ledger::count(self.setting.amount, self.streams))
+            }
+            Arrival::Burst => {
+                let count = u64::from(self.streams);
+                (warm_ups * count, Some(count))
+            }
+            Arrival::Constant | Arrival::Poisson => {
+                let measured = match self.setting.amount {
+                    Amount::Duration(length) => {
+                        (self.rate * length.as_secs_f64() * 1.1).ceil() as u64
+                    }
+                    Amount::Requests(count) | Amount::PerStream(count) => count,
+                };
+                (warm_ups.max((self.rate * 10.0).ceil() as u64), Some(measured))
+            }
+        }
+    }
+
+    /// What the requests of a load say.
+    async fn script(&mut self, bench: &mut Bench<'_>, load: u64) -> Result<Script, CellState> {
+        let lane = cell_number(&bench.planned.test, &bench.planned.id);
+        let (warm_ups, measured) = self.amounts();
+        let longest = bench.facts.max_model_len;
+        let material = match (&self.setting.dataset, &self.wording) {
+            (Some(dataset), _) => {
+                let count = warm_ups + measured.unwrap_or(DEALT);
+                self.entries(bench, dataset, lane.wrapping_add(load), count).await?
+            }
+            (None, Some(wording)) => Material::Words(Rc::clone(wording)),
+            (None, None) => return Err(broken_words("prompt", "there is nothing to send")),
+        };
+        Ok(Script {
+            form: Rc::clone(&self.form),
+            seed: bench.prompts.seed,
+            launch: bench.prompts.launch,
+            cell: bench.number(),
+            lane,
+            load,
+            input: bench.plan.input_length(bench.cell),
+            output: bench.plan.output_length(bench.cell),
+            longest,
+            prefix: self.setting.prefix,
+            material,
+        })
+    }
+
+    async fn entries(
+        &mut self,
+        bench: &mut Bench<'_>,
+        dataset: &Dataset,
+        draws: u64,
+        count: u64,
+    ) -> Result<Material, CellState> {
+        bench.phase("data set", dataset.file.display().to_string());
+        let wish = Wish {
+            dataset,
+            api: bench.request.api,
+            seed: bench.prompts.seed,
+            draws,
+            count,
+            longest: bench.facts.max_model_len,
+        };
+        let hand = bench.prompts.decks.deal(&wish, &bench.remote).await?;
+        self.warn(hand.warnings);
+        Ok(Material::Entries(hand.dealt))
+    }
+
+    fn warn(&mut self, words: impl IntoIterator<Item = String>) {
+        for words in words {
+            if !self.warnings.contains(&words) {
+                self.warnings.push(words);
+            }
+        }
+    }
+
+    /// Sends every beginning that requests share once, so that the cache holds it.
+    async fn warm_beginnings(&mut self, bench: &mut Bench<'_>) -> Result<(), CellState> {
+        if self.setting.dataset.is_some() {
+            return Ok(());
+        }
+        let requests = self.script(bench, 0).await?.beginnings()?;
+        let mut done = 0;
+        while done < requests.len() {
+            bench.phase("warm-up", format!("{done} of {} beginnings", requests.len()));
+            let part = &requests[done..(done + WARM_AT_ONCE).min(requests.len())];
+            let mut clients = Vec::with_capacity(part.len());
+            for _ in part {
+                clients.push(bench.client().await?);
+            }
+            let sent = clients.iter_mut().zip(part).map(|(client, request)| async move {
+                client.stream(request, 0, &mut |_| {}, &mut Cancel::never()).await
+            });
+            for trace in futures_util::future::join_all(sent).await {
+                self.tally.count(&trace);
+                if let Outcome::Failed(failure) = trace.outcome {
+                    return Err(broken(failure));
+                }
+            }
+            done += part.len();
+        }
+        Ok(())
+    }
+
+    /// Sends the load once; true where nothing but failures came of it.
+    async fn send(
+        &mut self,
+        bench: &mut Bench<'_>,
+        watch: &mut Watch,
+        planned: u64,
+    ) -> Result<bool, CellState> {
+        let load = self.loads.len() as u64;
+        let script = self.script(bench, load).await?;
+        let draws = script.draws();
+        let (warm_ups, measured) = self.amounts();
+        bench.phase("connect", String::new());
+        let stock = Stock::new(script, warm_ups, measured)?;
+        let setting = self.setting;
+        let ledger = Rc::new(Ledger::new(stock, bench.clock, setting.amount, self.streams));
+        let mut tasks = JoinSet::new();
+        match setting.arrival {
+            Arrival::Closed | Arrival::Burst => {
+                make_room_for(u64::from(self.streams))
+                    .map_err(|error| broken_words("client", &error.to_string()))?;
+                let mut clients = Vec::with_capacity(self.streams as usize);
+                for _ in 0..self.streams {
+                    clients.push(bench.client().await?);
+                }
+                if setting.arrival == Arrival::Burst {
+                    let rehearsals = setting.warmup_per_stream;
+                    tasks.spawn_local(drive::bursts(Rc::clone(&ledger), clients, rehearsals));
+                } else {
+                    for (number, client) in (0u32..).zip(clients) {
+                        let warm_ups = setting.warmup_per_stream;
+                        tasks.spawn_local(drive::stream(
+                            Rc::clone(&ledger),
+                            number,
+                            client,
+                            warm_ups,
+                        ));
+                    }
+                }
+            }
+            Arrival::Constant | Arrival::Poisson => {
+                let schedule = if setting.arrival == Arrival::Poisson {
+                    Schedule::poisson(self.rate, bench.prompts.seed, draws)
+                } else {
+                    Schedule::constant(self.rate)
+                };
+                let pool = Rc::new(Pool::open(&bench.endpoint, bench.clock, self.rate).await?);
+                let warm_ups = u64::from(setting.warmup_per_stream);
+                let open = Open { ledger: Rc::clone(&ledger), schedule, warm_ups, pool };
+                tasks.spawn_local(open.run());
+            }
+        }
+        let lags = Lags::default();
+        let heartbeat = lags.beat(bench.clock);
+        let which =
+            if planned > 1 { format!("load {} of {planned}: ", load + 1) } else { String::new() };
+        attend(bench, &ledger, watch, &mut tasks, &which).await;
+        drop(heartbeat);
+        drop(tasks);
+        let Ok(ledger) = Rc::try_unwrap(ledger) else {
+            return Err(broken_words("client", "requests are still under way"));
+        };
+        if ledger.repeats() {
+            self.warn(["entries of the data set were sent more than once".to_owned()]);
+        }
+        let whole = ledger.into_whole();
+        if let Some(broken) = whole.seen.broken {
+            return Err(broken);
+        }
+        self.lag = self.lag.max(lags.p99()).max(p99(whole.seen.lags));
+        let (opened, closed) = (whole.seen.opened, whole.seen.closed);
+        self.take(whole.seen.traces, whole.seen.notes, &whole.seen.asked, opened, closed);
+        Ok(whole.hopeless)
+    }
+
+    /// Takes what a load came to.
+    fn take(
+        &mut self,
+        traces: Vec<Trace>,
+        mut notes: Vec<Note>,
+        asked: &[Asked],
+        opened: Option<Stamp>,
+        closed: Option<Stamp>,
+    ) {
+        if let (Amount::Duration(_), Arrival::Closed) = (self.setting.amount, self.setting.arrival)
+        {
+            // What was sent in the window counts, whoever sent it.
+            let end = drive::end(self.setting.amount, opened);
+            for (trace, note) in traces.iter().zip(&mut notes) {
+                note.measured = opened.is_some_and(|opened| trace.sent >= opened)
+                    && end.is_some_and(|end| trace.sent < end);
+            }
+        }
+        for (trace, asked) in traces.iter().zip(asked) {
+            self.tally.count(trace);
+            self.audit.see(trace, asked);
+        }
+        let measured = || traces.iter().zip(&notes).filter(|(_, note)| note.measured);
+        let count = measured().count() as u64;
+        let least = match self.setting.arrival {
+            Arrival::Closed => LEAST_PER_STREAM * u64::from(self.streams),
+            Arrival::Burst => u64::MAX,
+            Arrival::Constant | Arrival::Poisson => LEAST_OPEN,
+        };
+        let window =
+            opened.zip(closed).filter(|(opened, closed)| closed > opened && count >= least);
+        let span = match window {
+            Some((from, to)) => Span { from, to, steady: true },
+            None => {
+                let first = measured().map(|(trace, _)| trace.sent).min().unwrap_or_default();
+                let last = measured().map(|(trace, _)| trace.ended).max().unwrap_or_default();
+                // The span's beginning is exclusive, and the first request is a part of it.
+                Span { from: Stamp(first.0.saturating_sub(1)), to: last, steady: false }
+            }
+        };
+        if !span.steady && self.setting.arrival != Arrival::Burst {
+            let words = format!(
+                "{count} measured requests leave no steady window ({least} would): rates are over the \
+                 whole load, as one observation"
+            );
+            self.warn([words]);
+        }
+        self.loads.push(Sent { traces, notes, span });
+    }
+
+    fn figures(&self) -> Vec<Load<'_>> {
+        let Slo { ttft, tpot, e2e_latency } = self.setting.slo;
+        let ms = |limit: Option<Duration>| limit.map(|limit| limit.as_secs_f64() * 1e3);
+        let goals = Goals { ttft: ms(ttft), tpot: ms(tpot), e2e: ms(e2e_latency) };
+        let open = self.setting.arrival.is_open();
+        self.loads
+            .iter()
+            .map(|Sent { traces, notes, span }| Load { traces, notes, span: *span, goals, open })
+            .collect()
+    }
+
+    /// What the loads so far came to.
+    fn measurement(&self, bench: &Bench<'_>, watch: &Watch) -> Measurement {
+        let loads = self.figures();
+        let mut measurement = self.tally.measurement(bench);
+        measurement.observations = if self.setting.repeat > 1 {
+            figures::repeated(&loads)
+        } else {
+            figures::together(&loads)
+        };
+        measurement.prompt_tokens = self.audit.prompt_tokens();
+        let enforced = self.form.enforces_lengths() && self.setting.dataset.is_none();
+        let mut checks = self.audit.checks(bench.request.prompt_tolerance, enforced);
+        if let Some((asked, sent)) = self.shortened
+            && let Some(check) = checks.iter_mut().find(|c| c.kind == CheckKind::PromptLength)
+        {
+            check.message.push_str(&format!(
+                "; the longest shortened from {asked} to {sent} to fit the engine's longest sequence"
+            ));
+        }
+        let closed = self.setting.arrival == Arrival::Closed;
+        checks.extend(audit::checks(&loads, closed.then_some(self.streams)));
+        checks.extend(watch.checks().into_iter().filter_map(|check| self.watched(bench, check)));
+        measurement.checks.extend(checks);
+        measurement
+    }
+
+    /// What a gauge of the engine says of a load that need not fit into it.
+    fn watched(&self, bench: &Bench<'_>, mut check: Check) -> Option<Check> {
+        if check.kind == CheckKind::Queued && self.setting.arrival != Arrival::Closed {
+            return None;
+        }
+        if check.kind == CheckKind::Preemption && !self.fits(bench) {
+            check.fault = check.fault.map(|_| Fault::Notice);
+        }
+        Some(check)
+    }
+
+    /// Whether all requests in flight have room in the engine's KV cache, as far as that can be known.
+    fn fits(&self, bench: &Bench<'_>) -> bool {
+        let Some(capacity) = bench.facts.kv_capacity else { return true };
+        let each = bench.plan.input_length(bench.cell).greatest()
+            + bench.plan.output_length(bench.cell).greatest();
+        match self.setting.arrival {
+            Arrival::Closed | Arrival::Burst if self.setting.dataset.is_none() => {
+                each.saturating_mul(u64::from(self.streams)) <= capacity
+            }
+            Arrival::Closed | Arrival::Burst | Arrival::Constant | Arrival::Poisson => false,
+        }
+    }
+
+    fn finish(self, bench: &Bench<'_>, mut measurement: Measurement, idle: bool) -> Measurement {
+        let lag = self.lag;
+        let matters =
+            judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
+        measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));
+        if let Some(words) = self.fell_behind(&measurement) {
+            measurement.warnings.push(words);
+        }
+        measurement.warnings.extend(self.warnings);
+        if !idle {
+            measurement.warnings.push("the engine was not idle again after the cell".to_owned());
+        }
+        measurement
+    }
+
+    /// Says where an open loop brought more than the engine could end: its latencies grow with the
+    /// length of the test then.
+    fn fell_behind(&self, measurement: &Measurement) -> Option<String> {
+        let Some(Observations::Batches { rate, .. }) =
+            measurement.observations.get(&Base::RequestThroughput)
+        else {
+            return None;
+        };
+        (self.setting.arrival.is_open() && *rate < KEPT_UP * self.rate).then(|| {
+            format!(
+                "{} requests a second arrived and {} ended: latencies grow with the length of such a load",
+                print_number(self.rate, 2),
+                print_number(*rate, 2)
+            )
+        })
+    }
+}
+
+/// Waits for the load to end: reads gauges, says how far it is, and ends what is hopeless.
+async fn attend(
+    bench: &Bench<'_>,
+    ledger: &Ledger,
+    watch: &mut Watch,
+    tasks: &mut JoinSet<()>,
+    which: &str,
+) {
+    let mut next = bench.clock.now();
+    loop {
+        let now = bench.clock.now();
+        let (opened, closed) = ledger.see(|seen| (seen.opened, seen.closed));
+        let end = drive::end(ledger.amount, opened).filter(|_| closed.is_none());
+        if let Some(end) = end
+            && now >= end
+        {
+            ledger.close(end);
+        }
+        if ledger.hopeless() {
+            ledger.canceller.cancel();
+        }
+        if now >= next {
+            watch.read(bench, opened.is_some() && closed.is_none()).await;
+            let (phase, note) = ledger.phase();
+            bench.phase(phase, format!("{which}{note}"));
+            next = bench.clock.now() + WATCH_PACE;
+        }
+        let wake = end.map_or(next, |end| end.min(next).max(now));
+        tokio::select! {
+            joined = tasks.join_next() => {
+                if joined.is_none() {
+                    return;
+                }
+            }
+            () = ledger.changed.notified() => {}
+            () = bench.clock.sleep_until(wake) => {}
+        }
+    }
+}
+
+/// The 99th percentile; zero of nothing.
+fn p99(mut lags: Vec<Duration>) -> Duration {
+    lags.sort_unstable();
+    let rank = (lags.len() * 99).div_ceil(100).max(1) - 1;
+    lags.get(rank).copied().unwrap_or_default()
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::engine::metrics::Gauges;
 use crate::measure::Check;
 use crate::measure::validity::{self, Queue};
-use crate::suite::model::{DecodeSetting, Prefix};
 
 use super::cell::Bench;
 
@@ -47,17 +46,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(before: Option<&Gauges>, streams: u32, setting: &DecodeSetting) -> Watch {
+    /// `output`: tokens after which a stream's request makes way for its next one; `None` where a
+    /// queue is the load and no fault.
+    pub(super) fn new(before: Option<&Gauges>, streams: u32, output: Option<u64>) -> Watch {
         Watch {
             readable: before.is_some_and(|gauges| gauges.running.is_some()),
             preemptions: before.and_then(|gauges| gauges.preemptions),
             preempted: 0.0,
             queue: Queue::default(),
             streams,
-            output: match setting.prefix {
-                Prefix::Cold => None,
-                Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => Some(setting.max_output),
-            },
+            output,
         }
     }
 

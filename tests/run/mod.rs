@@ -9,5 +9,6 @@ mod judged;
 mod junit;
 mod measured;
 mod page;
+mod served;
 mod simulated;
 mod written;
