@@ -14,7 +14,8 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::Kind;
-use super::metrics::{self, Gauges};
+use super::exposition;
+use super::metrics::Gauges;
 use crate::transport::Transport;
 
 /// Time limit of a control request, unless said otherwise.
@@ -293,7 +294,7 @@ impl Remote {
     /// As [`Remote::metrics_text`].
     pub async fn gauges(&self) -> Result<Option<Gauges>, RemoteError> {
         let Some(texts) = self.metrics_text().await? else { return Ok(None) };
-        let samples: Vec<_> = texts.iter().flat_map(|text| metrics::parse(text)).collect();
+        let samples: Vec<_> = texts.iter().map(|text| exposition::parse(text)).collect();
         Ok(Some(Gauges::of(&samples)))
     }
 
