@@ -94,14 +94,10 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_format() {
-        assert_eq!(values("m 1.0\nm +Inf\nm -Inf\nm 2e+06\nm .5\nm -3"), [
-            1.0,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            2e6,
-            0.5,
-            -3.0
-        ]);
+        assert_eq!(
+            values("m 1.0\nm +Inf\nm -Inf\nm 2e+06\nm .5\nm -3"),
+            [1.0, f64::INFINITY, f64::NEG_INFINITY, 2e6, 0.5, -3.0]
+        );
         assert!(values("m NaN")[0].is_nan());
         assert_eq!(values("m 4\r\nm\t5"), [4.0, 5.0]);
     }

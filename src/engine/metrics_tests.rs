@@ -21,7 +21,10 @@ fn vllm_under_load() {
     assert_eq!((gauges.prefix_queries, gauges.prefix_hits), (Some(2116.0), Some(0.0)));
     assert!((gauges.kv_usage.unwrap() - 0.000_976).abs() < 1e-6);
     // It was started without a draft model.
-    assert_eq!((gauges.drafts, gauges.draft_acceptance, gauges.accepted_length), (None, None, None));
+    assert_eq!(
+        (gauges.drafts, gauges.draft_acceptance, gauges.accepted_length),
+        (None, None, None)
+    );
 }
 
 #[test]
@@ -64,7 +67,8 @@ vllm:kv_cache_usage_perc{engine="1"} 0.4
 vllm:cache_config_info{engine="0",num_gpu_blocks="100",block_size="16"} 1
 vllm:cache_config_info{engine="1",num_gpu_blocks="100",block_size="16"} 1"#;
     // Another url with the same labels is another engine; an older one has other names.
-    let gauges = read(&[one, b"vllm:num_requests_running{engine=\"0\"} 5\nvllm:gpu_cache_usage_perc 0.9"]);
+    let gauges =
+        read(&[one, b"vllm:num_requests_running{engine=\"0\"} 5\nvllm:gpu_cache_usage_perc 0.9"]);
     assert_eq!(gauges.running, Some(12.0));
     assert!((gauges.kv_usage.unwrap() - 0.5).abs() < 1e-12);
     assert_eq!(gauges.kv_fullest, Some(0.9));
@@ -87,7 +91,10 @@ sglang:cached_tokens_total{model_name="m",cache_source="device"} 30
 sglang:cached_tokens_total{model_name="m",cache_source="host"} 10
 sglang:num_retracted_requests_total{model_name="m"} 3
 sglang:num_retracted_reqs{model_name="m",pid="7"} 1"#]);
-    assert_eq!((gauges.running, gauges.waiting, gauges.kv_usage), (Some(5.0), Some(1.0), Some(0.5)));
+    assert_eq!(
+        (gauges.running, gauges.waiting, gauges.kv_usage),
+        (Some(5.0), Some(1.0), Some(0.5))
+    );
     assert_eq!((gauges.prefix_queries, gauges.prefix_hits), (Some(90.0), Some(40.0)));
     assert_eq!((gauges.preemptions, gauges.kv_capacity), (Some(3.0), Some(123_456)));
     assert_eq!(

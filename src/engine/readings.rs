@@ -14,32 +14,45 @@ use super::metrics::Gauges;
 #[serde(rename_all = "kebab-case")]
 pub struct EngineFigures {
     /// Requests being served, mean of the readings in the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_mean: Option<f64>,
     /// Requests in the queue, mean of the readings in the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_mean: Option<f64>,
     /// The most requests in the queue at a reading in the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_max: Option<f64>,
     /// Share of the KV cache in use, 0 to 1, mean of the readings in the window and over engines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_usage_mean: Option<f64>,
     /// The largest share at a reading in the window, that of the fullest engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_usage_max: Option<f64>,
     /// Requests preempted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptions: Option<u64>,
     /// Prompt tokens looked up in the prefix cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix_queries: Option<u64>,
     /// Prompt tokens found in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix_hits: Option<u64>,
     /// Hits ÷ queries, 0 to 1; without both counters the engine's own share, mean of the readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix_hit_share: Option<f64>,
     /// Tokens that drafts of speculative decoding proposed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_tokens: Option<u64>,
     /// Those of them that the model accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_tokens: Option<u64>,
     /// Accepted ÷ proposed, 0 to 1; without both counters the engine's own share, mean of the
     /// readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_acceptance: Option<f64>,
     /// Tokens that a step of speculative decoding yielded: 1 + accepted ÷ drafts; without counters
     /// the engine's own mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_length: Option<f64>,
 }
 
