@@ -272,7 +272,8 @@ impl Remote {
         }
     }
 
-    /// Metrics as the engine writes them, one text for each of its urls; `None` where it has none.
+    /// Metrics as the engine writes them, one text for each of its urls; `None` where it has none. One
+    /// url without metrics among several makes it none: a sum without it would be wrong.
     ///
     /// # Errors
     /// No answer, or a refusal other than that there is no such endpoint.
@@ -281,7 +282,7 @@ impl Remote {
         for url in &self.shared.metrics_urls {
             let answer = self.ask(url, url, None, LIMIT).await?;
             if answer.is_absent() {
-                continue;
+                return Ok(None);
             }
             texts.push(accepted(&format!("GET {url}"), answer)?.body);
         }

@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn what_is_known_is_told_and_nothing_else() {
         let outcome = with(Some(EngineFigures {
-            running_mean: Some(7.95),
+            running_mean: Some(8.0),
             waiting_mean: Some(0.0),
             kv_usage_mean: Some(0.25),
-            kv_usage_max: Some(0.3125),
+            kv_usage_max: Some(0.313),
             preemptions: Some(0),
             prefix_queries: Some(4000),
             prefix_hits: Some(3680),
@@ -117,7 +117,7 @@ mod tests {
              70 % of draft tokens accepted · 3.1 tokens a step"
         );
         let properties = properties(&outcome);
-        assert!(properties.contains(&("engine.kv-usage.max", 0.3125)));
+        assert!(properties.contains(&("engine.kv-usage.max", 0.313)));
         assert!(properties.contains(&("engine.preemptions", 0.0)));
         assert!(properties.iter().all(|(name, _)| !name.contains("draft-tokens")));
     }

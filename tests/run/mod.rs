@@ -1,6 +1,7 @@
 //! Whole runs through the command line: on the simulated engine, and on engines that go wrong.
 
 mod broken_engines;
+mod engine_metrics;
 mod exit_codes;
 mod heard;
 mod interrupted;
