@@ -20,10 +20,13 @@ pub use targets::suite;
 /// The longest input that mutation makes, in bytes.
 const LONGEST: usize = 16 * 1024;
 
+/// Takes an input, and panics where it breaks a property.
+type Reader = Box<dyn Fn(&[u8])>;
+
 /// A reader under test.
 struct Target {
     name: &'static str,
-    run: Box<dyn Fn(&[u8])>,
+    run: Reader,
     seeds: Vec<Vec<u8>>,
     /// Pieces that mutation puts in.
     words: &'static [&'static str],

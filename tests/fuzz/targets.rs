@@ -165,7 +165,7 @@ pub fn prometheus(text: &[u8]) {
     }
     let (half, rest) = samples.split_at(samples.len() / 2);
     let readings = [
-        Gauges::of(&[samples.clone()]),
+        Gauges::of(std::slice::from_ref(&samples)),
         Gauges::of(&[half.to_vec(), rest.to_vec()]),
         Gauges::of(&[samples.clone(), samples.clone()]),
         Gauges::of(&[rest.to_vec()]),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::{Project, Ran, shipped};
 
 const PROFILE: &str = r#"version = "1.0.0"
-max-model-len = "32K"
+max-model-len = "8K"
 kv-capacity = 16384
 start-up = "1ms"
 [prefill]
@@ -77,8 +77,8 @@ fn gauges_of_the_window_and_growth_of_counters_stand_in_every_report() {
     assert!(prefill.get("running-mean").is_none(), "nobody read it meanwhile: {prefill}");
 
     let junit = ran.read("junit.xml");
-    let property = format!("<property name=\"engine.preemptions\" value=\"0\"/>");
-    assert_eq!(junit.matches(&property).count(), 2, "{junit}");
+    let property = "<property name=\"engine.preemptions\" value=\"0\"/>";
+    assert_eq!(junit.matches(property).count(), 2, "{junit}");
     assert!(junit.contains("<property name=\"engine.kv-usage.max\" value=\"0.2"), "{junit}");
     let line = "of prompt tokens from the prefix cache";
     assert!(junit.contains(line) && ran.read("summary.md").contains(line), "{junit}");
