@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that can not go on panics.
 
+mod fuzz;
 mod guide;
 mod harness;
 mod ranks;

@@ -1,12 +1,7 @@
 //! Spoiled suites: whatever is taken out of or put into a suite, the answer is a plan, or problems
 //! that each say where and what to write instead.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use tokgate::matrix::{Selection, expand};
-use tokgate::suite::{LoadOptions, Problem, load};
-
+use crate::fuzz::{self, Dice};
 use crate::harness::{Project, shipped};
 use crate::suite::{SERVED, WHOLE};
 
@@ -48,18 +43,6 @@ const ODD: [&str; 34] = [
     "\0",
 ];
 
-/// Numbers that look random and are the same on each machine (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end.max(1)
-    }
-}
-
 /// Words, texts in quotes, comments and single signs.
 fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
@@ -96,21 +79,6 @@ fn spoil(text: &str, dice: &mut Dice) -> String {
     parts.concat()
 }
 
-/// What is wrong with a problem.
-fn lacking(problem: &Problem, end: usize) -> Option<&'static str> {
-    let inside = |span: &std::ops::Range<usize>| span.start <= span.end && span.end <= end;
-    let nowhere = problem.span.is_none() && !problem.message.contains(".toml");
-    if !problem.span.as_ref().is_none_or(inside) {
-        Some("its place is outside of the text")
-    } else if !problem.warning && nowhere {
-        Some("it has no place")
-    } else if problem.help.as_ref().is_none_or(String::is_empty) {
-        Some("it does not help")
-    } else {
-        None
-    }
-}
-
 #[test]
 fn every_problem_of_a_spoiled_suite_has_a_place_and_a_help() {
     let project = Project::new();
@@ -132,36 +100,8 @@ fn every_problem_of_a_spoiled_suite_has_a_place_and_a_help() {
     let mut dice = Dice(20_270_630);
     for case in 0..CASES {
         let text = spoil(&sound[case % sound.len()], &mut dice);
-        let path = project.file("suite.toml", &text);
-        judge(&path, &text);
+        fuzz::suite(project.path(), text.as_bytes());
     }
 }
 
 const CASES: usize = 600;
-
-fn judge(path: &Path, text: &str) {
-    match load(path, &LoadOptions::default()) {
-        Err(problems) => {
-            assert!(problems.has_errors(), "{text}");
-            assert!(!problems.render(false).is_empty());
-            for problem in &problems.list {
-                if let Some(lack) = lacking(problem, problems.source.end()) {
-                    panic!("{lack}: {problem:?}\n{text}");
-                }
-            }
-        }
-        Ok(loaded) => {
-            let Err(troubles) = expand(Arc::new(loaded.suite), &Selection::default()) else {
-                return;
-            };
-            for trouble in &troubles {
-                let place =
-                    trouble.span.is_some() || trouble.place.is_some() || trouble.key.is_some();
-                // A matrix is too large as a whole.
-                let place = place || trouble.code == "too-many-cells";
-                assert!(place, "no place: {trouble:?}\n{text}");
-                assert!(trouble.help.is_some(), "no help: {trouble:?}\n{text}");
-            }
-        }
-    }
-}

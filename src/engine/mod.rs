@@ -4,12 +4,14 @@
 //! Each step that can hang has a time-out, and each failure says which step it was. It measures
 //! nothing.
 
+pub mod exposition;
 pub mod facts;
 pub mod launch;
 pub mod log;
 pub mod metrics;
 mod port;
 mod process;
+pub mod readings;
 pub mod ready;
 pub mod redact;
 pub mod remote;

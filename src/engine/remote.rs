@@ -14,7 +14,8 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::Kind;
-use super::metrics::{self, Gauges};
+use super::exposition;
+use super::metrics::Gauges;
 use crate::transport::Transport;
 
 /// Time limit of a control request, unless said otherwise.
@@ -271,7 +272,8 @@ impl Remote {
         }
     }
 
-    /// Metrics as the engine writes them, one text for each of its urls; `None` where it has none.
+    /// Metrics as the engine writes them, one text for each of its urls; `None` where it has none. One
+    /// url without metrics among several makes it none: a sum without it would be wrong.
     ///
     /// # Errors
     /// No answer, or a refusal other than that there is no such endpoint.
@@ -280,7 +282,7 @@ impl Remote {
         for url in &self.shared.metrics_urls {
             let answer = self.ask(url, url, None, LIMIT).await?;
             if answer.is_absent() {
-                continue;
+                return Ok(None);
             }
             texts.push(accepted(&format!("GET {url}"), answer)?.body);
         }
@@ -293,7 +295,7 @@ impl Remote {
     /// As [`Remote::metrics_text`].
     pub async fn gauges(&self) -> Result<Option<Gauges>, RemoteError> {
         let Some(texts) = self.metrics_text().await? else { return Ok(None) };
-        let samples: Vec<_> = texts.iter().flat_map(|text| metrics::parse(text)).collect();
+        let samples: Vec<_> = texts.iter().map(|text| exposition::parse(text)).collect();
         Ok(Some(Gauges::of(&samples)))
     }
 

@@ -126,8 +126,13 @@ impl Answer {
             };
         }
         match &mut self.mode {
-            Mode::Unsure(_) => Progress::More,
+            Mode::Unsure(_) => {
+                // Blanks so far: they belong to the first line, should it become a stream.
+                self.sse.feed(bytes, &mut |_| {});
+                Progress::More
+            }
             Mode::Refused { body, .. } => {
+                let bytes = if body.is_empty() { bytes.trim_ascii_start() } else { bytes };
                 body.extend_from_slice(&bytes[..bytes.len().min(LONGEST_REFUSAL - body.len())]);
                 if body.len() < LONGEST_REFUSAL { Progress::More } else { Progress::Over }
             }

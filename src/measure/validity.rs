@@ -221,7 +221,9 @@ pub fn error_rate(failed: u64, requests: u64, allowed: f64) -> Check {
 pub fn preemption(growth: Option<u64>) -> Check {
     let kind = CheckKind::Preemption;
     match growth {
-        None => Check::new(kind, None, "the engine has no preemption counter".into()),
+        None => {
+            Check::new(kind, None, "the engine has no preemption counter, or began it anew".into())
+        }
         Some(count) => {
             let message = format!("{count} preemptions in the window");
             Check::unless(count == 0, kind, Fault::Degraded, message)
@@ -417,7 +419,10 @@ mod tests {
     #[test]
     fn an_unknown_gauge_is_unknown_and_no_fault() {
         assert_eq!(preemption(None).fault, None);
-        assert_eq!(preemption(None).message, "the engine has no preemption counter");
+        assert_eq!(
+            preemption(None).message,
+            "the engine has no preemption counter, or began it anew"
+        );
         assert_eq!(queued(None, 8, Some(256)).fault, None);
         assert_eq!(token_count(false).fault, Some(Fault::Notice));
     }

@@ -194,6 +194,9 @@ pub struct Measurement {
     pub extended: bool,
     /// Prompt length in tokens as sent, and as the server counted it.
     pub prompt_tokens: Option<(u64, Option<u64>)>,
+    /// What the engine's own metrics said meanwhile; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<crate::engine::readings::EngineFigures>,
     /// Words worth reading.
     pub warnings: Vec<String>,
 }

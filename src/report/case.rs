@@ -15,6 +15,7 @@ use crate::record::run_record::{
 use crate::suite::model::Place;
 
 use super::count::inconclusive_fails;
+use super::engine;
 use super::figure;
 use super::fit::fit;
 use super::message;
@@ -249,7 +250,8 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
     let class = judgement.class.as_deref();
     let place = clean_place(message::place(planned, outcome));
     let figures = figure::all(planned, outcome);
-    let table = table(&figures);
+    let mut table = table(&figures);
+    table.extend(engine::words(outcome).map(|words| format!("{:<24} {words}", "engine")));
     let details = message::details(planned, outcome);
 
     // Everything below the message of a case that needs somebody's eye.
@@ -313,6 +315,8 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
     output.extend(table);
     let mut properties = vec![("verdict".to_owned(), verdict_name(judgement.verdict).to_owned())];
     properties.extend(figures.iter().map(|f| (format!("metric.{}", f.metric), plain(f.value))));
+    let said = engine::properties(outcome).into_iter();
+    properties.extend(said.map(|(name, value)| (name.to_owned(), plain(value))));
     Case {
         classname: line(&planned.classname),
         name: line(&planned.id),

@@ -12,6 +12,7 @@ use crate::record::run_record::CellState;
 use super::case::verdict_name;
 use super::console::verdict_word;
 use super::count::{inconclusive_fails, last_line, plural};
+use super::engine;
 use super::figure::{self, Headline};
 use super::grid::{self, Block, Sheet};
 use super::message;
@@ -242,6 +243,7 @@ fn details(record: &RunRecord, out: &mut Budget) {
         let figures: Vec<String> = figure::all(planned, outcome)
             .iter()
             .map(|figure| markdown(&format!("{} {}", figure.metric, figure.text())))
+            .chain(engine::words(outcome).map(|words| format!("engine: {words}")))
             .collect();
         out.push(&format!(
             "| {} | {} | {} |\n",

@@ -7,6 +7,7 @@
 pub mod case;
 pub mod console;
 pub mod count;
+pub mod engine;
 pub mod figure;
 pub mod files;
 pub mod fit;

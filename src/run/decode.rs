@@ -124,6 +124,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let sight = Sight { window, traces: &traces, waves: &waves, tally: &tally, doubts: &doubts };
     let mut measurement = sight.measurement(bench, streams);
     measurement.checks.extend(watch.checks());
+    measurement.engine = watch.engine();
     let matters =
         judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
     measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));

@@ -1,5 +1,6 @@
 //! A prefill cell: one long cold prompt at a time, one token out of each.
 
+use crate::engine::readings::Readings;
 use crate::load::{Cancel, Outcome, Trace};
 use crate::measure::observe::{self, PrefillSample};
 use crate::measure::validity;
@@ -26,6 +27,8 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     let source = bench.source(Prefix::Cold, length).await?;
     let form = bench.form();
     let mut client = bench.client().await?;
+    let before = bench.remote.gauges().await.ok().flatten();
+    let mut readings = Readings::begin(before.as_ref());
     let lags = Lags::default();
     let mut tally = Tally::default();
     let mut taken = Vec::new();
@@ -63,6 +66,10 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
                 judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
             let allowed = bench.policy.max_client_lag;
             measurement.checks.push(validity::client_lag(lag, allowed, matters));
+            if let Ok(Some(after)) = bench.remote.gauges().await {
+                readings.count(&after);
+            }
+            measurement.engine = readings.figures();
             return Ok(measurement);
         }
         extended = true;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::engine::metrics::Gauges;
+use crate::engine::readings::{EngineFigures, Readings};
 use crate::measure::Check;
 use crate::measure::validity::{self, Queue};
 
@@ -35,9 +36,11 @@ pub(super) async fn drained(bench: &Bench<'_>) -> bool {
 
 /// What the engine's gauges showed over the cell.
 pub(super) struct Watch {
+    /// Whether there are metrics at all.
+    askable: bool,
+    /// Whether they have the gauge of a queue's other side: requests that run.
     readable: bool,
-    preemptions: Option<f64>,
-    preempted: f64,
+    readings: Readings,
     queue: Queue,
     streams: u32,
     /// Tokens after which a stream's request makes way for its next one; `None` where each waits
@@ -50,9 +53,9 @@ impl Watch {
     /// queue is the load and no fault.
     pub(super) fn new(before: Option<&Gauges>, streams: u32, output: Option<u64>) -> Watch {
         Watch {
+            askable: before.is_some(),
             readable: before.is_some_and(|gauges| gauges.running.is_some()),
-            preemptions: before.and_then(|gauges| gauges.preemptions),
-            preempted: 0.0,
+            readings: Readings::begin(before),
             queue: Queue::default(),
             streams,
             output,
@@ -62,7 +65,7 @@ impl Watch {
     /// Reads the gauges, where they can be read; true where all streams run and none waits. A queue
     /// counts against the engine once the window is open.
     pub(super) async fn read(&mut self, bench: &Bench<'_>, open: bool) -> bool {
-        if !self.readable {
+        if !self.askable {
             return false;
         }
         match bench.remote.gauges().await {
@@ -75,16 +78,22 @@ impl Watch {
         let waiting = gauges.waiting.unwrap_or(0.0);
         if open {
             self.queue.see(waiting as u64);
+            self.readings.see(gauges);
+        } else {
+            self.readings.count(gauges);
         }
-        if let (Some(before), Some(now)) = (self.preemptions, gauges.preemptions) {
-            self.preempted = self.preempted.max(now - before);
-        }
-        gauges.running.unwrap_or(0.0) >= f64::from(self.streams) && waiting == 0.0
+        gauges.running.is_none_or(|running| running >= f64::from(self.streams)) && waiting == 0.0
     }
 
     pub(super) fn checks(&self) -> [Check; 2] {
         let queue = self.readable.then_some(self.queue);
-        let preempted = self.preemptions.map(|_| self.preempted as u64);
+        let preempted = self.readings.preemptions();
         [validity::queued(queue, self.streams, self.output), validity::preemption(preempted)]
+    }
+
+    /// What the engine's metrics came to: counters from before the streams' first request to the end
+    /// of the window, gauges at readings inside it.
+    pub(super) fn engine(&self) -> Option<EngineFigures> {
+        self.readings.figures()
     }
 }

@@ -2,6 +2,7 @@
 
 mod broken_engines;
 mod command;
+mod engine_metrics;
 mod exit_codes;
 mod heard;
 mod interrupted;
