@@ -4,10 +4,12 @@
 
 mod guide;
 mod harness;
+mod measure;
 mod ranks;
 mod rejected;
 mod run;
 mod spoiled;
 mod suite;
+mod toy;
 mod wild;
 mod wire;

@@ -176,7 +176,8 @@ impl Answer {
             }
             Outcome::Cancelled | Outcome::Failed(_) => reading.tally.cut(),
         };
-        Trace { stream, sent, events, ended, outcome, usage: reading.usage, warnings }
+        let finish = reading.finish.map(|(finish, _)| finish);
+        Trace { stream, sent, events, ended, outcome, finish, usage: reading.usage, warnings }
     }
 
     fn outcome(&self, at: Stamp, end: &End) -> (Outcome, Stamp) {
@@ -235,6 +236,7 @@ pub fn unanswered(stream: u32, sent: Stamp, at: Stamp, outcome: Outcome) -> Trac
         events: Vec::new(),
         ended: at,
         outcome,
+        finish: None,
         usage: None,
         warnings: Vec::new(),
     }

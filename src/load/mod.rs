@@ -19,6 +19,7 @@ pub mod trace;
 
 pub use cancel::{Cancel, Canceller};
 pub use client::{Client, Endpoint};
+pub use event::Finish;
 pub use fit::Fit;
 pub use prompt::{Prompt, PromptKey, PromptKind, Vocabulary};
 pub use request::{Ask, Prepared};

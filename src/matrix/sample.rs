@@ -76,6 +76,7 @@ fn test(name: &str, kind: TestSetting) -> SampleTest {
             timeout: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(60),
             prompt_tolerance: Some(0.005),
+            output_tolerance: Some(0.01),
         },
         axes: Vec::new(),
         exclude: Vec::new(),

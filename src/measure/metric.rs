@@ -89,7 +89,7 @@ pub enum Base {
     Tpot,
     /// Inter-token latency, token-weighted.
     Itl,
-    /// Raw gaps between events.
+    /// Gaps between events that came in different reads.
     ChunkGap,
     /// (prompt − cached) ÷ TTFT.
     PrefillThroughput,
@@ -180,7 +180,7 @@ pub const CATALOGUE: [Entry; 13] = [
         latency: true,
         per_gpu: false,
         tests: &[Decode],
-        formula: "raw gaps between events",
+        formula: "gaps between events that came in different reads",
     },
     Entry {
         base: Base::ActiveRequests,

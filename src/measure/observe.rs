@@ -327,11 +327,12 @@ fn token_gaps(requests: &[Counted<'_>], window: &Cut) -> Option<Observations> {
     tally.finish()
 }
 
-/// Gaps between events whose end lies in the window, as they are.
+/// Gaps between events whose end lies in the window. Those of one read have no gap between them:
+/// whatever held them back says nothing of the engine.
 fn chunk_gaps(good: &[&Trace], window: &Cut) -> Option<Observations> {
     let mut tally = Tally::default();
     for pair in good.iter().flat_map(|trace| trace.events.windows(2)) {
-        if window.holds(pair[1].at) {
+        if window.holds(pair[1].at) && pair[1].at > pair[0].at {
             tally.add(pair[1].at.seconds_since(pair[0].at) * 1e3, 1);
         }
     }
@@ -368,6 +369,7 @@ mod tests {
                 .collect(),
             ended: at(*events.last().unwrap()),
             outcome: Outcome::Cancelled,
+            finish: None,
             usage: None,
             warnings: Vec::new(),
         }

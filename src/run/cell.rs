@@ -11,8 +11,8 @@ use crate::load::{
     Trace, Warning,
 };
 use crate::matrix::{Cell, Plan};
-use crate::measure::validity::CheckKind;
-use crate::measure::validity::{self, Cache};
+use crate::measure::delivery::{Outputs, Reads};
+use crate::measure::validity::{self, Cache, CheckKind};
 use crate::measure::{Check, Fault, observe};
 use crate::record::Event;
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
@@ -20,7 +20,7 @@ use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
 use super::events::Events;
 use super::prompts::{Prompts, Source, Target, cell_number};
-use super::{decode, prefill};
+use super::{decode, prefill, watch};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
 const SHORTEN: f64 = 0.02;
@@ -54,14 +54,18 @@ impl Bench<'_> {
         let setting = self.plan.suite.tests[self.cell.test as usize].kind.clone();
         match setting {
             TestSetting::Startup => self.startup(),
-            TestSetting::Prefill { samples, .. } => prefill::measure(self, samples).await,
+            TestSetting::Prefill { samples, .. } => {
+                let busy = watch::busy(self).await;
+                alone(busy, prefill::measure(self, samples).await)
+            }
             TestSetting::Decode(setting) => {
                 if let Some(unfit) =
                     self.over_capacity(setting.capacity, setting.prefix, setting.max_output)
                 {
                     return unfit;
                 }
-                decode::measure(self, &setting).await
+                let busy = watch::busy(self).await;
+                alone(busy, decode::measure(self, &setting).await)
             }
         }
     }
@@ -146,6 +150,7 @@ impl Bench<'_> {
             clock: self.clock,
             api: self.request.api,
             model: &self.facts.model,
+            body: &self.body,
             idle_timeout: self.request.idle_timeout,
             context: self.plan.context_tokens(self.cell),
             cell: cell_number(&self.planned.classname, &self.planned.id),
@@ -233,6 +238,32 @@ impl Form {
     }
 }
 
+/// Adds to a measured cell whether it had the engine for itself.
+fn alone(busy: Option<(f64, f64)>, mut state: CellState) -> CellState {
+    match &mut state {
+        CellState::Measured(measurement) => measurement.checks.push(validity::idle(busy)),
+        CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => {}
+    }
+    state
+}
+
+/// Adds whether there are enough samples, in so far as it is no failed request that they are missing
+/// for: those are the engine's doing, and told as such.
+pub(super) fn enough(measurement: &mut Measurement, got: u64, least: u64) {
+    let failing = |check: &Check| check.kind == CheckKind::ErrorRate && check.fault.is_some();
+    if !measurement.checks.iter().any(failing) {
+        measurement.checks.push(validity::samples(got, least));
+    }
+}
+
+/// What `prefix` says of the cache, for prompts of so many tokens that were warmed unless cold.
+pub(super) fn expected_cache(prefix: Prefix, length: u64) -> Cache {
+    match prefix {
+        Prefix::Cold => Cache::Cold,
+        Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => Cache::Warm { tokens: length },
+    }
+}
+
 /// A cell without figures because a request that it needs failed. Without a connection nothing can be
 /// said of the engine; whatever else came of the request is the engine's doing.
 pub(super) fn broken(failure: Failure) -> CellState {
@@ -307,6 +338,8 @@ pub(super) struct Tally {
     /// Cached tokens of warmed requests: least and most share.
     cached: Option<(u64, u64)>,
     prefix: Option<Prefix>,
+    outputs: Outputs,
+    reads: Reads,
 }
 
 impl Tally {
@@ -324,6 +357,12 @@ impl Tally {
             }
             Outcome::Complete | Outcome::Cancelled => {}
         }
+    }
+
+    /// Takes note of how the output of a measured request came, of which so many tokens were asked for.
+    pub(super) fn output(&mut self, trace: &Trace, asked: u64) {
+        self.outputs.see(trace, asked);
+        self.reads.see(trace);
     }
 
     /// Takes note of the prompt's length as the server counted it, and of what was cached where
@@ -364,14 +403,15 @@ impl Tally {
             checks.push(check);
         }
         if let Some(prefix) = self.prefix {
-            let (expected, cached) = match prefix {
-                Prefix::Cold => (Cache::Cold, self.cached.map(|(_, most)| most)),
-                Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => {
-                    (Cache::Warm { tokens: self.asked }, self.cached.map(|(least, _)| least))
-                }
-            };
+            let expected = expected_cache(prefix, self.asked);
+            let cached = self.cached.map(|(least, most)| match expected {
+                Cache::Cold => most,
+                Cache::Warm { .. } => least,
+            });
             checks.push(validity::cache_state(expected, self.asked, cached));
         }
+        checks.push(validity::output_length(&self.outputs, bench.request.output_tolerance));
+        checks.push(validity::buffered(&self.reads));
         let failed = self.failures.values().map(|(count, _)| count).sum();
         checks.push(validity::error_rate(failed, self.requests, bench.policy.max_error_rate));
         let warnings = self

@@ -26,6 +26,8 @@ pub(super) struct Target<'a> {
     pub(super) clock: Clock,
     pub(super) api: Api,
     pub(super) model: &'a str,
+    /// Extra fields of the body: they may change what the template adds to a prompt.
+    pub(super) body: &'a serde_json::Map<String, serde_json::Value>,
     pub(super) idle_timeout: Duration,
     pub(super) context: u64,
     /// Tells the cell from all others of the suite, in every selection.
@@ -43,9 +45,11 @@ pub(super) struct Prompts {
 }
 
 /// A text that was searched for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Wanted {
     api: Api,
+    /// The extra fields of the body.
+    body: String,
     length: u64,
     /// Of it, tokens of a common beginning.
     common: u64,
@@ -127,7 +131,8 @@ impl Prompts {
         beginning: Option<(&Arc<Fit>, u64)>,
     ) -> Result<Arc<Fit>, CellState> {
         let common = beginning.map_or(0, |(_, tokens)| tokens);
-        let wanted = Wanted { api: target.api, length, common };
+        let body = serde_json::to_string(target.body).unwrap_or_default();
+        let wanted = Wanted { api: target.api, body, length, common };
         if let Some(known) = self.fitted.get(&wanted) {
             return Ok(Arc::clone(known));
         }
@@ -151,10 +156,7 @@ impl Prompts {
         length: u64,
         beginning: Arc<str>,
     ) -> Result<Fit, CellState> {
-        // Half of what is allowed: the same words in another order may differ by a token.
-        let share = target.tolerance.map_or(0.0, |share| share / 2.0);
-        let tolerance = (length as f64 * share).max(1.0) as u64;
-        let mut fit = Fit::new(self.seed, key, length, tolerance).with_beginning(beginning);
+        let mut fit = Fit::new(self.seed, key, length, 0).with_beginning(beginning);
         if let Some(known) = self.tokens_per_word {
             fit = fit.with_tokens_per_word(known);
         }
@@ -172,7 +174,7 @@ impl Prompts {
                 prompt: &prompt,
                 max_tokens: 1,
                 cache_prompt: true,
-                body: &serde_json::Map::new(),
+                body: target.body,
                 idle_timeout: target.idle_timeout,
                 timeout: None,
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::metrics::Gauges;
 use crate::measure::Check;
-use crate::measure::validity::{self, Queue};
+use crate::measure::validity::{self, Lookups, Queue};
 use crate::suite::model::{DecodeSetting, Prefix};
 
 use super::cell::Bench;
@@ -17,26 +17,44 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the engine says that nothing runs; true where it can't be asked.
 pub(super) async fn drained(bench: &Bench<'_>) -> bool {
+    busy(bench).await.is_none()
+}
+
+/// Waits until the engine says that nothing runs; else what still ran and waited when patience had
+/// ended. `None` where it can't be asked, too.
+pub(super) async fn busy(bench: &Bench<'_>) -> Option<(f64, f64)> {
     let begun = bench.clock.now();
     loop {
-        match bench.remote.gauges().await {
+        let (running, waiting) = match bench.remote.gauges().await {
             Ok(Some(Gauges { running: Some(running), waiting, .. })) => {
-                if running == 0.0 && waiting.unwrap_or(0.0) == 0.0 {
-                    return true;
-                }
+                (running, waiting.unwrap_or(0.0))
             }
-            Ok(Some(_) | None) | Err(_) => return true,
+            Ok(Some(_) | None) | Err(_) => return None,
+        };
+        if running == 0.0 && waiting == 0.0 {
+            return None;
         }
         if bench.clock.now().since(begun) > IDLE_PATIENCE {
-            return false;
+            return Some((running, waiting));
         }
         bench.clock.sleep_until(bench.clock.now() + Duration::from_millis(50)).await;
     }
 }
 
+/// How the engine's counters of its prefix cache have grown; `None` where it has none, or has begun
+/// anew.
+pub(super) fn lookups(before: Option<&Gauges>, now: Option<&Gauges>) -> Option<Lookups> {
+    let (before, now) = before.zip(now)?;
+    let queries = now.prefix_queries? - before.prefix_queries?;
+    let hits = now.prefix_hits? - before.prefix_hits?;
+    (queries >= 0.0 && hits >= 0.0).then_some(Lookups { queries, hits })
+}
+
 /// What the engine's gauges showed over the cell.
 pub(super) struct Watch {
     readable: bool,
+    before: Option<Gauges>,
+    last: Option<Gauges>,
     preemptions: Option<f64>,
     preempted: f64,
     queue: Queue,
@@ -49,7 +67,9 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(before: Option<&Gauges>, streams: u32, setting: &DecodeSetting) -> Watch {
         Watch {
-            readable: before.is_some_and(|gauges| gauges.running.is_some()),
+            readable: before.is_some(),
+            before: before.copied(),
+            last: None,
             preemptions: before.and_then(|gauges| gauges.preemptions),
             preempted: 0.0,
             queue: Queue::default(),
@@ -75,17 +95,23 @@ impl Watch {
 
     fn see(&mut self, gauges: &Gauges, open: bool) -> bool {
         let waiting = gauges.waiting.unwrap_or(0.0);
-        if open {
+        if open && gauges.waiting.is_some() {
             self.queue.see(waiting as u64);
         }
+        self.last = Some(*gauges);
         if let (Some(before), Some(now)) = (self.preemptions, gauges.preemptions) {
             self.preempted = self.preempted.max(now - before);
         }
-        gauges.running.unwrap_or(0.0) >= f64::from(self.streams) && waiting == 0.0
+        gauges.running.is_none_or(|running| running >= f64::from(self.streams)) && waiting == 0.0
+    }
+
+    /// How the counters of the prefix cache have grown since the streams began.
+    pub(super) fn lookups(&self) -> Option<Lookups> {
+        lookups(self.before.as_ref(), self.last.as_ref())
     }
 
     pub(super) fn checks(&self) -> [Check; 2] {
-        let queue = self.readable.then_some(self.queue);
+        let queue = self.before.and_then(|gauges| gauges.waiting).map(|_| self.queue);
         let preempted = self.preemptions.map(|_| self.preempted as u64);
         [validity::queued(queue, self.streams, self.output), validity::preemption(preempted)]
     }
