@@ -266,13 +266,17 @@ const TOGETHER: f64 = 0.25;
 /// inside a read enter no figure, so that this is only a notice.
 pub fn buffered(reads: &Reads) -> Check {
     let share = reads.together as f64 / reads.events.max(1) as f64;
-    let message = format!(
-        "buffered: {} % of the events with tokens came in one read with others of their stream, up to {} \
-         at once; how they are spaced is no engine speed",
+    let told = format!(
+        "{} % of the events with tokens came in one read with others of their stream, up to {} at once",
         percent(share),
         reads.most
     );
-    Check::unless(share <= TOGETHER, CheckKind::Buffered, Fault::Notice, message)
+    let holds = share <= TOGETHER;
+    let message = match holds {
+        true => told,
+        false => format!("buffered: {told}; how they are spaced is no engine speed"),
+    };
+    Check::unless(holds, CheckKind::Buffered, Fault::Notice, message)
 }
 
 /// Whether the client kept as many requests in flight as the cell declares.

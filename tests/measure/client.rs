@@ -47,12 +47,15 @@ fn an_idle_connection_that_the_server_closed_is_no_failure_of_the_server() {
         |asked| {
             let mut stream = asked.stream();
             stream.first = Duration::from_millis(if asked.max_tokens() == 1 { 200 } else { 2 });
+            stream.step = Duration::from_millis(20);
             stream.acts()
         },
         || None,
         Some(Duration::from_millis(60)),
     );
-    let ran = suite(&toy, "vllm", "", &decode("matrix.concurrency = [40]")).run(&[]).exits(0);
+    let ran = suite(&toy, "vllm", "", &decode("matrix.concurrency = [40]\nmax-output = 64"))
+        .run(&[])
+        .exits(0);
     let found = measured(&ran, 0);
     sound(&found);
     assert_eq!(found["failures"], serde_json::json!({}));
