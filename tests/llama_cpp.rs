@@ -23,16 +23,17 @@ use harness::{Project, Ran, shipped};
 
 /// One thread: those of llama.cpp wait for each other in tight loops, which other work on the machine
 /// turns into a standstill.
-const FLAGS: [&str; 9] = [
-    "-c", "18432", "-np", "4", "--threads", "1", "--metrics", "--alias", "gemma",
-];
+const FLAGS: [&str; 9] =
+    ["-c", "18432", "-np", "4", "--threads", "1", "--metrics", "--alias", "gemma"];
 
 /// Where the engine is installed; `None`, said loudly, where nobody says so.
 fn engines() -> Option<PathBuf> {
     let folder = std::env::var_os("TOKGATE_ENGINES").filter(|folder| !folder.is_empty());
     if folder.is_none() {
         let name = thread::current().name().unwrap_or_default().to_owned();
-        eprintln!("SKIPPED {name}: TOKGATE_ENGINES does not say where llama.cpp is or may be installed");
+        eprintln!(
+            "SKIPPED {name}: TOKGATE_ENGINES does not say where llama.cpp is or may be installed"
+        );
     }
     folder.map(|folder| std::path::absolute(folder).unwrap())
 }
@@ -104,19 +105,21 @@ fn lengths_are_exact_and_the_cache_is_as_declared() {
          ready = {{ timeout = \"5m\" }}\nstop = {{ grace = \"5s\" }}",
         FLAGS.join(" ")
     );
+    // The longest prompt takes half a minute, so that it is sent no oftener than it must be.
     let contexts = "matrix.context = [128, 1024, 4096]";
-    let decode = format!(
-        "kind = \"decode\"\nduration = \"500ms\"\nmin-tokens = 8\nmax-output = 16\nttft-samples = 3\n{contexts}"
-    );
+    let decode = "kind = \"decode\"\nduration = \"500ms\"\nmin-tokens = 8\nmax-output = 16\nttft-samples = 3";
     let tests = [
         both("prefill", &format!("kind = \"prefill\"\nsamples = 1\n{contexts}")),
-        both("shared", &format!("{decode}\nprefix = \"shared\"\nmatrix.concurrency = [4]")),
-        both("cold", &format!("{decode}\nprefix = \"cold\"")),
+        both(
+            "shared",
+            &format!("{decode}\nprefix = \"shared\"\nmatrix.concurrency = [2]\n{contexts}"),
+        ),
+        both("cold", &format!("{decode}\nprefix = \"cold\"\nmatrix.context = [128]")),
     ]
     .concat();
     let ran = suite(&engine, &tests).run(&[]).exits(0);
     let cells = cells(&ran);
-    assert_eq!(cells.len(), 18);
+    assert_eq!(cells.len(), 14);
     for cell in &cells {
         println!("{} {}: {:?}", cell.test, cell.context, cell.cache());
         let counted = cell.measured["prompt-tokens"][1].as_u64().unwrap();
@@ -175,7 +178,9 @@ impl Tee {
         let mut rates = Vec::new();
         for stream in streams {
             for event in stream.lines().filter_map(|line| line.strip_prefix("data: {")) {
-                let Ok(event) = serde_json::from_str::<Value>(&format!("{{{event}")) else { continue };
+                let Ok(event) = serde_json::from_str::<Value>(&format!("{{{event}")) else {
+                    continue;
+                };
                 let timings = &event["timings"];
                 if timings["predicted_n"] == tokens && event["usage"].is_object() {
                     rates.push(timings["predicted_per_second"].as_f64().unwrap());
@@ -239,12 +244,19 @@ fn rates_agree_with_the_engines_own_timings() {
         let engine = format!("url = \"http://{}\"\nready = {{ timeout = \"5m\" }}", tee.address);
         let ran = suite(&engine, &tests).run(&[]).exits(0);
         let found = &ran.record()["cells"][0]["state"]["measured"]["observations"];
-        let ours = found["per-request-throughput"]["batches"]["rate"].as_f64().unwrap();
-        let mut theirs = tee.rates(OUTPUT);
+        // The machine may change its pace from one request to the next: each is compared by itself.
+        let ours = found["tpot"]["samples"].as_array().unwrap();
+        let ours: Vec<f64> = ours.iter().map(|ms| 1e3 / ms.as_f64().unwrap()).collect();
+        let theirs = tee.rates(OUTPUT);
         assert!(theirs.len() >= 2, "{theirs:?}");
-        theirs.sort_by(f64::total_cmp);
-        let median = (theirs[(theirs.len() - 1) / 2] + theirs[theirs.len() / 2]) / 2.0;
-        println!("{api}: {ours:.2} tok/s, the engine says {median:.2} of {} requests", theirs.len());
-        assert!((ours / median - 1.0).abs() <= 0.03, "{ours} and {median}: {theirs:?}");
+        for rate in &theirs {
+            let off = |our: &f64| (our / rate - 1.0).abs();
+            let nearest = ours.iter().min_by(|a, b| off(a).total_cmp(&off(b))).unwrap();
+            println!(
+                "{api}: {nearest:.2} tok/s, {rate:.2} by the engine ({:.2} %)",
+                off(nearest) * 1e2
+            );
+            assert!(off(nearest) <= 0.03, "{rate} by the engine, not in {ours:?}");
+        }
     }
 }

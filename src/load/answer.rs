@@ -56,6 +56,8 @@ pub struct Answer {
     mode: Mode,
     sse: Sse,
     bytes: u64,
+    /// The beginning of a stream in which nothing of the grammar was seen yet.
+    stray: Vec<u8>,
     reading: Reading,
 }
 
@@ -73,6 +75,8 @@ enum Mode {
 #[derive(Debug, Default)]
 struct Reading {
     tally: Tally,
+    /// When something generated came last.
+    alive: Option<Stamp>,
     usage: Option<Usage>,
     finish: Option<(Finish, Stamp)>,
     done: bool,
@@ -99,7 +103,7 @@ impl Answer {
             429 | 503 => refused(FailureClass::RateLimited, format!("HTTP {}", head.status)),
             status => refused(FailureClass::Status, format!("HTTP {status}")),
         };
-        Answer { mode, sse: Sse::new(), bytes: 0, reading: Reading::default() }
+        Answer { mode, sse: Sse::new(), bytes: 0, stray: Vec::new(), reading: Reading::default() }
     }
 
     /// Takes bytes that were read at `at`, and hands over each event with generated material.
@@ -134,14 +138,19 @@ impl Answer {
             Mode::Stream => {
                 let reading = &mut self.reading;
                 self.sse.feed(bytes, &mut |message| reading.take(at, message, on_token));
+                if !self.sse.spoke() {
+                    let room = LONGEST_REFUSAL.saturating_sub(self.stray.len());
+                    self.stray.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
                 if reading.is_over() { Progress::Over } else { Progress::More }
             }
         }
     }
 
-    /// When something generated came last.
+    /// When something generated came last, as text or by the server's count. Anything else is no sign
+    /// of life.
     pub fn last_token(&self) -> Option<Stamp> {
-        self.reading.tally.events().last().map(|event| event.at)
+        self.reading.alive
     }
 
     /// Ends it. `at` is when the end was learnt of; `sent` is when the request went out.
@@ -215,7 +224,8 @@ impl Answer {
                 failed(FailureClass::Truncated, format!("broke off after {after}: {words}"))
             }
             End::Clean if self.bytes > 0 && !self.sse.spoke() => {
-                failed(FailureClass::NotAStream, "the body is no event stream".to_owned())
+                let what = "the body is no event stream";
+                failed(FailureClass::NotAStream, refusal(what, &self.stray))
             }
             End::Clean if self.bytes == 0 => {
                 failed(FailureClass::Truncated, "the body is empty".to_owned())
@@ -281,6 +291,7 @@ impl Reading {
     fn chunk(&mut self, at: Stamp, chunk: Chunk, on_token: &mut dyn FnMut(TokenEvent)) {
         if chunk.generated {
             self.tally.event(at);
+            self.alive = Some(at);
         }
         if chunk.usage != Usage::default() {
             let usage = self.usage.get_or_insert_default();
@@ -289,6 +300,9 @@ impl Reading {
             usage.cached = chunk.usage.cached.or(usage.cached);
         }
         if let Some(count) = chunk.usage.completion {
+            if count > self.tally.last().unwrap_or(0) {
+                self.alive = Some(at);
+            }
             self.tally.count(count);
         }
         if chunk.generated
@@ -407,6 +421,23 @@ mod tests {
     }
 
     #[test]
+    fn counts_that_grow_are_a_sign_of_life_and_pings_are_none() {
+        let mut answer = Answer::new(STREAM);
+        let mut alive_after = |at, piece: &str| {
+            answer.feed(Stamp(at), piece.as_bytes(), &mut |_| {});
+            answer.last_token()
+        };
+        let counted =
+            |count: u64| text("", "null", &format!(",\"usage\":{{\"completion_tokens\":{count}}}"));
+        assert_eq!(alive_after(1, &counted(0)), None);
+        assert_eq!(alive_after(2, &text("a", "null", "")), Some(Stamp(2)));
+        assert_eq!(alive_after(3, ": ping\n\n"), Some(Stamp(2)));
+        assert_eq!(alive_after(4, &text("", "null", "")), Some(Stamp(2)));
+        assert_eq!(alive_after(5, &counted(2)), Some(Stamp(5)));
+        assert_eq!(alive_after(6, &counted(2)), Some(Stamp(5)));
+    }
+
+    #[test]
     fn a_cut_stream_keeps_its_events_and_counts() {
         let running = ",\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}";
         let trace = trace(STREAM, &[&text("a", "null", running)], &End::Cancelled);
@@ -475,8 +506,9 @@ mod tests {
             &End::Clean,
         );
         assert_eq!(mislabelled.outcome, Outcome::Complete);
-        let unlabelled = trace(STREAM, &["{\"a\":\n 1}"], &End::Clean);
-        assert_eq!(class(&unlabelled), FailureClass::NotAStream);
+        let mislabelled = trace(STREAM, &["{\"error\":\n ", "\"busy\"}"], &End::Clean);
+        let told = "the body is no event stream: busy".to_owned();
+        assert_eq!(words(&mislabelled), (FailureClass::NotAStream, told));
         let zipped = Head { content_encoding: Some("gzip"), ..STREAM };
         assert_eq!(class(&trace(zipped, &["\x1f"], &End::Clean)), FailureClass::NotAStream);
     }
