@@ -5,10 +5,12 @@
 mod fuzz;
 mod guide;
 mod harness;
+mod measure;
 mod ranks;
 mod rejected;
 mod run;
 mod spoiled;
 mod suite;
+mod toy;
 mod wild;
 mod wire;

@@ -87,6 +87,7 @@ fn the_smallest_suite_has_all_defaults() {
     assert_eq!((decode.context, decode.concurrency), (1024, 1));
     assert_eq!((decode.prefix, decode.capacity), (Prefix::Unique, Capacity::Reserve));
     assert_eq!((test.request.api, test.request.prompt_tolerance), (Api::Completions, Some(0.005)));
+    assert_eq!(test.request.output_tolerance, Some(0.01));
     assert_eq!(test.request.timeout, Duration::from_secs(300));
     assert_eq!(test.request.idle_timeout, Duration::from_secs(60));
     let expect = &suite.expectations[0];
@@ -134,7 +135,8 @@ fn the_table_of_defaults_is_true() {
             "request.api",
             "request.timeout",
             "request.idle-timeout",
-            "request.prompt-tolerance"
+            "request.prompt-tolerance",
+            "request.output-tolerance"
         ]),
         several(&[
             "test.duration",
@@ -244,6 +246,7 @@ headers = { x-tenant = "perf" }
 timeout = "200s"
 idle-timeout = "30s"
 prompt-tolerance = "off"
+output-tolerance = "2%"
 [vars]
 max_model_len = "1024K"
 extra = ["--reasoning-parser", "inkling"]
@@ -367,6 +370,7 @@ fn every_key_of_a_suite_arrives() {
     assert_eq!((prefill.request.api, decode.request.api), (Api::Completions, Api::Chat));
     assert_eq!(prefill.request.headers.len(), 2);
     assert_eq!(decode.request.prompt_tolerance, None);
+    assert_eq!(decode.request.output_tolerance, Some(0.02));
     let TestSetting::Decode(setting) = &decode.kind else { panic!() };
     assert_eq!(setting.prefix, Prefix::Groups { groups: 150, length: 6000 });
     assert_eq!((setting.max_output, setting.capacity), (4096, Capacity::Share));

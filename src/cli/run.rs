@@ -10,6 +10,7 @@ use crate::engine::redact::{Redactor, check_secret};
 use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
+use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
@@ -288,12 +289,19 @@ fn watch(
     })
 }
 
-/// Compares `[hardware]` with the machine; a mismatch that only warns is sent as an event.
+/// Why nothing can be launched on this machine: it can't hold as many connections as a cell has
+/// streams, or is not what `[hardware]` declares. A mismatch that only warns is sent as an event.
 fn unfit(
     plan: &Plan,
     machine: &hardware::Facts,
     events: &std::sync::mpsc::Sender<Event>,
 ) -> Option<Unfit> {
+    let streams = plan.cells.iter().map(|cell| plan.concurrency(cell)).max().unwrap_or(0);
+    if !in_virtual_time(plan)
+        && let Err(error) = make_room_for(streams)
+    {
+        return Some(Unfit { message: error.to_string(), skip: false });
+    }
     let need = plan.suite.hardware.as_ref()?;
     let problems = need.problems(machine);
     if problems.is_empty() {

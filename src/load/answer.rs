@@ -56,6 +56,8 @@ pub struct Answer {
     mode: Mode,
     sse: Sse,
     bytes: u64,
+    /// The beginning of a stream in which nothing of the grammar was seen yet.
+    stray: Vec<u8>,
     reading: Reading,
 }
 
@@ -73,6 +75,8 @@ enum Mode {
 #[derive(Debug, Default)]
 struct Reading {
     tally: Tally,
+    /// When something generated came last.
+    alive: Option<Stamp>,
     usage: Option<Usage>,
     finish: Option<(Finish, Stamp)>,
     done: bool,
@@ -99,7 +103,7 @@ impl Answer {
             429 | 503 => refused(FailureClass::RateLimited, format!("HTTP {}", head.status)),
             status => refused(FailureClass::Status, format!("HTTP {status}")),
         };
-        Answer { mode, sse: Sse::new(), bytes: 0, reading: Reading::default() }
+        Answer { mode, sse: Sse::new(), bytes: 0, stray: Vec::new(), reading: Reading::default() }
     }
 
     /// Takes bytes that were read at `at`, and hands over each event with generated material.
@@ -139,14 +143,19 @@ impl Answer {
             Mode::Stream => {
                 let reading = &mut self.reading;
                 self.sse.feed(bytes, &mut |message| reading.take(at, message, on_token));
+                if !self.sse.spoke() {
+                    let room = LONGEST_REFUSAL.saturating_sub(self.stray.len());
+                    self.stray.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
                 if reading.is_over() { Progress::Over } else { Progress::More }
             }
         }
     }
 
-    /// When something generated came last.
+    /// When something generated came last, as text or by the server's count. Anything else is no sign
+    /// of life.
     pub fn last_token(&self) -> Option<Stamp> {
-        self.reading.tally.events().last().map(|event| event.at)
+        self.reading.alive
     }
 
     /// Ends it. `at` is when the end was learnt of; `sent` is when the request went out.
@@ -181,7 +190,8 @@ impl Answer {
             }
             Outcome::Cancelled | Outcome::Failed(_) => reading.tally.cut(),
         };
-        Trace { stream, sent, events, ended, outcome, usage: reading.usage, warnings }
+        let finish = reading.finish.map(|(finish, _)| finish);
+        Trace { stream, sent, events, ended, outcome, finish, usage: reading.usage, warnings }
     }
 
     fn outcome(&self, at: Stamp, end: &End) -> (Outcome, Stamp) {
@@ -219,7 +229,8 @@ impl Answer {
                 failed(FailureClass::Truncated, format!("broke off after {after}: {words}"))
             }
             End::Clean if self.bytes > 0 && !self.sse.spoke() => {
-                failed(FailureClass::NotAStream, "the body is no event stream".to_owned())
+                let what = "the body is no event stream";
+                failed(FailureClass::NotAStream, refusal(what, &self.stray))
             }
             End::Clean if self.bytes == 0 => {
                 failed(FailureClass::Truncated, "the body is empty".to_owned())
@@ -240,6 +251,7 @@ pub fn unanswered(stream: u32, sent: Stamp, at: Stamp, outcome: Outcome) -> Trac
         events: Vec::new(),
         ended: at,
         outcome,
+        finish: None,
         usage: None,
         warnings: Vec::new(),
     }
@@ -284,6 +296,7 @@ impl Reading {
     fn chunk(&mut self, at: Stamp, chunk: Chunk, on_token: &mut dyn FnMut(TokenEvent)) {
         if chunk.generated {
             self.tally.event(at);
+            self.alive = Some(at);
         }
         if chunk.usage != Usage::default() {
             let usage = self.usage.get_or_insert_default();
@@ -292,6 +305,9 @@ impl Reading {
             usage.cached = chunk.usage.cached.or(usage.cached);
         }
         if let Some(count) = chunk.usage.completion {
+            if count > self.tally.last().unwrap_or(0) {
+                self.alive = Some(at);
+            }
             self.tally.count(count);
         }
         if chunk.generated
@@ -410,6 +426,23 @@ mod tests {
     }
 
     #[test]
+    fn counts_that_grow_are_a_sign_of_life_and_pings_are_none() {
+        let mut answer = Answer::new(STREAM);
+        let mut alive_after = |at, piece: &str| {
+            answer.feed(Stamp(at), piece.as_bytes(), &mut |_| {});
+            answer.last_token()
+        };
+        let counted =
+            |count: u64| text("", "null", &format!(",\"usage\":{{\"completion_tokens\":{count}}}"));
+        assert_eq!(alive_after(1, &counted(0)), None);
+        assert_eq!(alive_after(2, &text("a", "null", "")), Some(Stamp(2)));
+        assert_eq!(alive_after(3, ": ping\n\n"), Some(Stamp(2)));
+        assert_eq!(alive_after(4, &text("", "null", "")), Some(Stamp(2)));
+        assert_eq!(alive_after(5, &counted(2)), Some(Stamp(5)));
+        assert_eq!(alive_after(6, &counted(2)), Some(Stamp(5)));
+    }
+
+    #[test]
     fn a_cut_stream_keeps_its_events_and_counts() {
         let running = ",\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}";
         let trace = trace(STREAM, &[&text("a", "null", running)], &End::Cancelled);
@@ -478,8 +511,9 @@ mod tests {
             &End::Clean,
         );
         assert_eq!(mislabelled.outcome, Outcome::Complete);
-        let unlabelled = trace(STREAM, &["{\"a\":\n 1}"], &End::Clean);
-        assert_eq!(class(&unlabelled), FailureClass::NotAStream);
+        let mislabelled = trace(STREAM, &["{\"error\":\n ", "\"busy\"}"], &End::Clean);
+        let told = "the body is no event stream: busy".to_owned();
+        assert_eq!(words(&mislabelled), (FailureClass::NotAStream, told));
         let zipped = Head { content_encoding: Some("gzip"), ..STREAM };
         assert_eq!(class(&trace(zipped, &["\x1f"], &End::Clean)), FailureClass::NotAStream);
     }

@@ -53,6 +53,15 @@ const ABORTS: [&str; 7] =
     ["abort", "aborted", "error", "cancelled", "canceled", "timeout", "network_error"];
 
 impl Finish {
+    /// A word for it, as the API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Finish::Complete => "stop",
+            Finish::Length => "length",
+            Finish::Aborted(reason) => reason,
+        }
+    }
+
     pub(super) fn of(reason: &str) -> Option<Finish> {
         match reason {
             "" => None,

@@ -24,6 +24,7 @@ pub mod yardstick;
 pub use arrival::Arrival;
 pub use cancel::{Cancel, Canceller};
 pub use client::{Client, Endpoint};
+pub use event::Finish;
 pub use fit::Fit;
 pub use length::Length;
 pub use prompt::{Prompt, PromptKey, PromptKind, Vocabulary};

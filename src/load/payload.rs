@@ -179,6 +179,7 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
         #[serde(field_identifier, rename_all = "snake_case")]
         enum Key {
             Text,
+            TokenIds,
             #[serde(alias = "message")]
             Delta,
             FinishReason,
@@ -188,7 +189,8 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
         let mut choice = Choices::default();
         while let Some(key) = map.next_key()? {
             match key {
-                Key::Text => choice.generated |= map.next_value::<Material>()?.0,
+                // Where a server tells ids, half a character shows as an id without text.
+                Key::Text | Key::TokenIds => choice.generated |= map.next_value::<Material>()?.0,
                 Key::Delta => choice.generated |= map.next_value::<Delta>()?.0,
                 Key::FinishReason => choice.finish = map.next_value::<Reason>()?.0,
                 Key::Other => drop(map.next_value::<IgnoredAny>()?),

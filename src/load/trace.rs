@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::event::Finish;
 use crate::clock::Stamp;
 
 /// One event of a stream that carried generated tokens.
@@ -124,6 +125,8 @@ pub struct Trace {
     pub ended: Stamp,
     /// How it ended.
     pub outcome: Outcome,
+    /// What the server said of its end, if it said anything.
+    pub finish: Option<Finish>,
     /// The server's last usage, if any came.
     pub usage: Option<Usage>,
     /// Conditions worth a word.

@@ -2,12 +2,14 @@
 //!
 //! The only list; whoever names a metric parses it here.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+mod user;
+
+pub use user::UserMetric;
 
 /// What a test measures.
 #[derive(
@@ -115,7 +117,7 @@ pub enum Base {
     Tpot,
     /// Inter-token latency, token-weighted.
     Itl,
-    /// Raw gaps between events.
+    /// Gaps between events that came in different reads.
     ChunkGap,
     /// (prompt − cached) ÷ TTFT.
     PrefillThroughput,
@@ -145,66 +147,6 @@ pub enum Base {
     ErrorRate,
     /// A metric that a `command` test defines.
     User(UserMetric),
-}
-
-/// A metric that a `command` test of a suite defines: `[a-z][a-z0-9_]*`, unlike every name of the catalogue
-/// that has a dash; `check` refuses the others.
-///
-/// In a record it is written with all that is known of it, `exact_match{higher,%}`, so that a record
-/// needs no suite to be read. Names and units live as long as the program: there are a few for each suite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UserMetric {
-    name: &'static str,
-    unit: &'static str,
-    better: Direction,
-}
-
-impl UserMetric {
-    /// The metric of this name.
-    pub fn new(name: &str, unit: &str, better: Direction) -> UserMetric {
-        UserMetric { name: kept(name), unit: kept(unit), better }
-    }
-
-    /// Its name in suites and reports.
-    pub fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// How a record spells it.
-    fn spelled(self) -> String {
-        let better = match self.better {
-            Higher => "higher",
-            Lower => "lower",
-        };
-        let comma = if self.unit.is_empty() { "" } else { "," };
-        format!("{}{{{better}{comma}{}}}", self.name, self.unit)
-    }
-
-    /// Reads what [`UserMetric::spelled`] wrote.
-    fn read(text: &str) -> Option<UserMetric> {
-        let (name, rest) = text.strip_suffix('}')?.split_once('{')?;
-        let (better, unit) = rest.split_once(',').unwrap_or((rest, ""));
-        let better = match better {
-            "higher" => Higher,
-            "lower" => Lower,
-            _ => return None,
-        };
-        Some(UserMetric::new(name, unit, better))
-    }
-}
-
-/// The one copy of a text that lives as long as the program.
-fn kept(text: &str) -> &'static str {
-    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    match kept.get(text) {
-        Some(known) => known,
-        None => {
-            let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
-            kept.insert(new);
-            new
-        }
-    }
 }
 
 use Direction::{Higher, Lower};
@@ -280,7 +222,7 @@ pub const CATALOGUE: [Entry; 19] = [
         latency: true,
         per_gpu: false,
         tests: &[Decode, Serve],
-        formula: "raw gaps between events",
+        formula: "gaps between events that came in different reads",
     },
     Entry {
         base: Base::RequestThroughput,
@@ -659,46 +601,4 @@ impl schemars::JsonSchema for Metric {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_reads_back_as_itself() {
-        for entry in CATALOGUE {
-            let name =
-                if entry.latency { format!("{}.p99", entry.name) } else { entry.name.to_owned() };
-            assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
-            assert_eq!(entry.base.entry(), entry);
-        }
-        assert_eq!(
-            "output-throughput-per-gpu".parse::<Metric>().unwrap().to_string(),
-            "output-throughput-per-gpu"
-        );
-    }
-
-    #[test]
-    fn a_metric_of_a_command_test_needs_no_suite_to_be_read_back() {
-        for (unit, spelled) in [("%", "exact_match{higher,%}"), ("", "exact_match{higher}")] {
-            let metric = Metric::from(UserMetric::new("exact_match", unit, Higher));
-            let text = serde_json::to_value(metric).unwrap();
-            assert_eq!(text, spelled);
-            assert_eq!(serde_json::from_value::<Metric>(text.clone()).unwrap(), metric);
-            assert_eq!(serde_json::from_value::<Base>(text).unwrap(), metric.base);
-            assert_eq!(metric.to_string(), "exact_match");
-            assert_eq!(metric.base.entry().unit, unit);
-        }
-        assert!(serde_json::from_value::<Metric>("exact_match".into()).is_err());
-        assert!(serde_json::from_value::<Metric>("exact_match{sideways}".into()).is_err());
-    }
-
-    #[test]
-    fn refusals_say_what_to_write() {
-        let help = |text: &str| text.parse::<Metric>().unwrap_err().help;
-        assert_eq!(
-            help("ttft"),
-            "write \"ttft.p50\"; suffixes are p50, p90, p95, p99, mean and max"
-        );
-        assert_eq!(help("output-througput"), "did you mean \"output-throughput\"?");
-        assert_eq!(help("kv-capacity-per-gpu"), "write \"kv-capacity\"");
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::delivery::{Outputs, Reads};
 use super::distribution::t_critical;
 use crate::quantity::{print_duration, print_number};
 
@@ -46,6 +47,8 @@ pub enum CheckKind {
     OutputLength,
     /// Cached tokens are as `prefix` declares.
     CacheState,
+    /// The engine was idle before the cell.
+    Idle,
     /// Delivered concurrency is at least 98 %.
     Concurrency,
     /// Client lag is within `policy.max-client-lag`.
@@ -54,6 +57,8 @@ pub enum CheckKind {
     Samples,
     /// Token counts are known.
     TokenCount,
+    /// Events come as they are made.
+    Buffered,
     /// Failed requests are within `policy.max-error-rate`.
     ErrorRate,
     /// No request was preempted.
@@ -127,6 +132,36 @@ pub fn prompt_length(sent: u64, counted: Option<u64>, tolerance: Option<f64>) ->
     Check::unless(off <= allowed, kind, Fault::Invalid, message)
 }
 
+/// Whether the outputs that came to their end have the length that was asked for: tokens too few or
+/// too many, averaged over the requests, against `tolerance`, a fraction; one token is always
+/// allowed. `None` means that the suite does not ask.
+///
+/// An engine that stops early is not quick: it makes other tokens, at other batch sizes, than those
+/// that were to be measured.
+pub fn output_length(outputs: &Outputs, tolerance: Option<f64>) -> Check {
+    let kind = CheckKind::OutputLength;
+    if outputs.requests == 0 {
+        return Check::new(kind, None, "no counted output came to its end".into());
+    }
+    let mean = |sum: u64| sum as f64 / outputs.requests as f64;
+    let finishes: Vec<String> =
+        outputs.finishes.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let allowed = tolerance.map(|share| (mean(outputs.asked) * share).max(1.0));
+    let message = format!(
+        "{} output tokens asked for, {} on average, {} at least (finish reasons: {}), {}",
+        print_number(mean(outputs.asked), 1),
+        print_number(mean(outputs.brought), 1),
+        outputs.least,
+        finishes.join(", "),
+        match allowed {
+            Some(allowed) => format!("tolerance {} tokens", print_number(allowed, 1)),
+            None => "tolerance off".to_owned(),
+        }
+    );
+    let holds = allowed.is_none_or(|allowed| mean(outputs.off) <= allowed);
+    Check::unless(holds, kind, Fault::Invalid, message)
+}
+
 /// What `prefix` says of the prefix cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
@@ -167,6 +202,81 @@ pub fn cache_state(expected: Cache, prompt: u64, cached: Option<u64>) -> Check {
             ),
         ),
     }
+}
+
+/// Growth of the engine's own prefix-cache counters over the measured part, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lookups {
+    /// Prompt tokens that were looked up.
+    pub queries: f64,
+    /// Prompt tokens that were found.
+    pub hits: f64,
+}
+
+/// Whether the engine's own counters agree with what `prefix` declares, for prompts of `prompt`
+/// tokens; `None`: it has none, which is unknown, not zero. As for one request, see [`cache_state`].
+pub fn cache_counters(expected: Cache, prompt: u64, lookups: Option<Lookups>) -> Check {
+    let kind = CheckKind::CacheState;
+    let Some(Lookups { queries, hits }) = lookups else {
+        let message = "the engine has no counters of its prefix cache".to_owned();
+        return Check::new(kind, None, message);
+    };
+    if queries <= 0.0 || prompt == 0 {
+        let message = "the engine's counters of its prefix cache did not move".to_owned();
+        return Check::new(kind, None, message);
+    }
+    let share = hits / queries;
+    let prompt = prompt as f64;
+    let (holds, words) = match expected {
+        Cache::Cold => (share <= f64::max(64.0 / prompt, 0.01), "which was to be cold".to_owned()),
+        Cache::Warm { tokens } => {
+            let tokens = tokens as f64;
+            let least = (tokens - f64::max(128.0, tokens / 10.0)) / prompt;
+            (share >= least, format!("which was to hold {} %", percent(tokens / prompt)))
+        }
+    };
+    let message = format!(
+        "{} % of the prompt tokens came out of the cache by the engine's counters, {words}",
+        percent(share)
+    );
+    Check::unless(holds, kind, Fault::Invalid, message)
+}
+
+/// Whether nobody else's requests were on the engine when the cell was to begin. `running` and
+/// `waiting` are the engine's gauges once patience had ended; `None`: idle, or it has no gauges.
+pub fn idle(busy: Option<(f64, f64)>) -> Check {
+    let kind = CheckKind::Idle;
+    match busy {
+        None => Check::new(kind, None, "nothing ran on the engine before the cell".into()),
+        Some((running, waiting)) => {
+            let message = format!(
+                "{running} requests ran and {waiting} waited on the engine before the cell, and none is ours"
+            );
+            Check::new(kind, Some(Fault::Invalid), message)
+        }
+    }
+}
+
+/// Share of the events beyond which their coming together is no chance.
+const TOGETHER: f64 = 0.25;
+
+/// Whether events with tokens come as they are made. Where many share a read with another one of
+/// their request, something between engine and client collects them, or the engine makes tokens in
+/// bursts that it sends as several events (one event with several tokens is none of this). Gaps
+/// inside a read enter no figure, so that this is only a notice.
+pub fn buffered(reads: &Reads) -> Check {
+    let share = reads.together as f64 / reads.events.max(1) as f64;
+    let told = format!(
+        "{} % of the events with tokens came in one read with others of their stream, up to {} at once",
+        percent(share),
+        reads.most
+    );
+    let holds = share <= TOGETHER;
+    let message = match holds {
+        true => told,
+        false => format!("buffered: {told}; how they are spaced is no engine speed"),
+    };
+    Check::unless(holds, CheckKind::Buffered, Fault::Notice, message)
 }
 
 /// Whether the client kept as many requests in flight as the cell declares.
@@ -342,119 +452,4 @@ fn rounded(duration: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ms(n: u64) -> Duration {
-        Duration::from_millis(n)
-    }
-
-    #[test]
-    fn a_prompt_may_be_off_by_its_tolerance_and_always_by_one_token() {
-        assert_eq!(prompt_length(100, Some(101), Some(0.005)).fault, None);
-        assert_eq!(prompt_length(8192, Some(8232), Some(0.005)).fault, None);
-        let off = prompt_length(8192, Some(8233), Some(0.005));
-        assert_eq!(off.fault, Some(Fault::Invalid));
-        assert_eq!(off.message, "prompt of 8192 tokens, 8233 by the server, tolerance 41 tokens");
-        assert_eq!(prompt_length(8192, Some(4000), None).fault, None);
-        assert_eq!(prompt_length(8192, None, Some(0.005)).fault, Some(Fault::Invalid));
-    }
-
-    #[test]
-    fn cached_tokens_must_be_as_declared() {
-        assert_eq!(cache_state(Cache::Cold, 8192, Some(64)).fault, None);
-        assert_eq!(cache_state(Cache::Cold, 8192, Some(4096)).fault, Some(Fault::Invalid));
-        assert_eq!(cache_state(Cache::Warm { tokens: 8192 }, 8192, Some(8176)).fault, None);
-        assert_eq!(
-            cache_state(Cache::Warm { tokens: 8192 }, 8192, Some(0)).fault,
-            Some(Fault::Invalid)
-        );
-        assert_eq!(cache_state(Cache::Cold, 8192, None).fault, None);
-    }
-
-    #[test]
-    fn what_the_client_fails_at_is_invalid() {
-        assert_eq!(concurrency(125.5, 128).fault, None);
-        assert_eq!(concurrency(125.0, 128).fault, Some(Fault::Invalid));
-        let late = client_lag(Duration::from_micros(6120), ms(5), true);
-        assert_eq!(late.fault, Some(Fault::Invalid));
-        assert_eq!(late.message, "client lag 6.2ms (p99), 5ms allowed");
-        assert_eq!(client_lag(ms(6), ms(5), false).fault, Some(Fault::Notice));
-        assert_eq!(client_lag(ms(5), ms(5), true).fault, None);
-        assert_eq!(samples(0, 1).fault, Some(Fault::Invalid));
-    }
-
-    #[test]
-    fn what_the_engine_fails_at_is_degraded() {
-        let failed = error_rate(3, 128, 0.0);
-        assert_eq!(failed.fault, Some(Fault::Degraded));
-        assert_eq!(failed.message, "3 of 128 requests failed (2.34 %, 0 % allowed)");
-        assert_eq!(error_rate(3, 128, 0.05).fault, None);
-        assert_eq!(preemption(Some(24)).fault, Some(Fault::Degraded));
-        assert_eq!(preemption(Some(0)).fault, None);
-        assert_eq!(stall(ms(2500), stall_limit(ms(17))).fault, Some(Fault::Degraded));
-        assert_eq!(stall(ms(2500), stall_limit(ms(250))).fault, None);
-    }
-
-    #[test]
-    fn a_queue_is_what_stays_and_not_who_waits_for_a_step() {
-        let queue = |shown: &[u64]| {
-            let mut queue = Queue::default();
-            shown.iter().for_each(|waiting| queue.see(*waiting));
-            Some(queue)
-        };
-        let stays = queued(queue(&[2; 30]), 8, Some(4096));
-        assert_eq!(stays.fault, Some(Fault::Degraded));
-        assert_eq!(stays.message, "2 of 8 requests queued below capacity on average, 2 at most");
-        assert_eq!(queued(queue(&[1; 10]), 128, Some(4096)).fault, Some(Fault::Degraded));
-        let mut once = [0; 30];
-        once[7] = 1;
-        assert_eq!(queued(queue(&once), 128, Some(4096)).fault, None);
-        // 64 streams of 16 tokens: two wait for a step at any time.
-        assert_eq!(queued(queue(&[2; 30]), 64, Some(16)).fault, None);
-        assert_eq!(queued(queue(&[8; 30]), 64, Some(16)).fault, Some(Fault::Degraded));
-        assert_eq!(queued(queue(&[8; 30]), 64, None).fault, None);
-    }
-
-    #[test]
-    fn an_unknown_gauge_is_unknown_and_no_fault() {
-        assert_eq!(preemption(None).fault, None);
-        assert_eq!(
-            preemption(None).message,
-            "the engine has no preemption counter, or began it anew"
-        );
-        assert_eq!(queued(None, 8, Some(256)).fault, None);
-        assert_eq!(token_count(false).fault, Some(Fault::Notice));
-    }
-
-    #[test]
-    fn drift_needs_a_sure_slope_and_a_large_one() {
-        let line = |per_batch: f64, noise: f64| -> Vec<f64> {
-            let wiggle = [1.0, -1.0, 0.5, -0.5, -1.0, 1.0, 0.0, -0.5, 0.5, 0.0];
-            (0..10).map(|i| 100.0 + per_batch * f64::from(i) + noise * wiggle[i as usize]).collect()
-        };
-        assert_eq!(steady(&line(2.0, 0.5)).fault, Some(Fault::Drifting));
-        assert_eq!(steady(&line(-2.0, 0.5)).fault, Some(Fault::Drifting));
-        // Sure, but 5 % only.
-        assert_eq!(steady(&line(0.5, 0.01)).fault, None);
-        // Large, but not sure.
-        assert_eq!(steady(&line(2.0, 20.0)).fault, None);
-        assert_eq!(steady(&[100.0; 10]).fault, None);
-        // Ten batches leave 8 degrees of freedom: |t| must exceed 3.355.
-        assert!(steady(&[100.0; 10]).message.ends_with("critical 3.36)"));
-        assert_eq!(steady(&[]).fault, None);
-    }
-
-    #[test]
-    fn the_slope_is_that_of_least_squares() {
-        let slope = Slope::of(&[1.5, 2.6, 3.1, 3.8]).unwrap();
-        let by_hand = {
-            let (x, y) = ([-1.5, -0.5, 0.5, 1.5], [1.5, 2.6, 3.1, 3.8]);
-            let b: f64 = x.iter().zip(y).map(|(x, y)| x * (y - 2.75)).sum::<f64>() / 5.0;
-            let r: f64 = x.iter().zip(y).map(|(x, y)| (y - 2.75 - b * x).powi(2)).sum();
-            (b, b / (r / 2.0 / 5.0).sqrt())
-        };
-        assert!((slope.change - by_hand.0 * 4.0 / 2.75).abs() < 1e-12);
-        assert!((slope.t - by_hand.1).abs() < 1e-12);
-    }
-}
+mod tests;

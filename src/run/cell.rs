@@ -12,8 +12,8 @@ use crate::load::{
     Trace, Warning,
 };
 use crate::matrix::{Cell, Plan, Runtime};
-use crate::measure::validity::CheckKind;
-use crate::measure::validity::{self, Cache};
+use crate::measure::delivery::{Outputs, Reads};
+use crate::measure::validity::{self, Cache, CheckKind};
 use crate::measure::{Check, Fault, observe};
 use crate::record::Event;
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
@@ -21,7 +21,7 @@ use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 
 use super::events::Events;
 use super::prompts::{Prompts, Source, Target, Wording, cell_number};
-use super::{command, decode, prefill, serve};
+use super::{command, decode, prefill, serve, watch};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
 const SHORTEN: f64 = 0.02;
@@ -58,14 +58,18 @@ impl Bench<'_> {
         let setting = self.plan.suite.tests[self.cell.test as usize].kind.clone();
         match setting {
             TestSetting::Startup => self.startup(),
-            TestSetting::Prefill { samples, .. } => prefill::measure(self, samples).await,
+            TestSetting::Prefill { samples, .. } => {
+                let busy = watch::busy(self).await;
+                alone(busy, prefill::measure(self, samples).await)
+            }
             TestSetting::Decode(setting) => {
                 if let Some(unfit) =
                     self.over_capacity(setting.capacity, setting.prefix, setting.max_output)
                 {
                     return unfit;
                 }
-                decode::measure(self, &setting).await
+                let busy = watch::busy(self).await;
+                alone(busy, decode::measure(self, &setting).await)
             }
             TestSetting::Serve(setting) => serve::measure(self, &setting).await,
             TestSetting::Command(setting) => command::measure(self, &setting).await,
@@ -151,14 +155,14 @@ impl Bench<'_> {
         prefix: Prefix,
         length: u64,
     ) -> Result<Source, CellState> {
-        let target = target(&self.endpoint, self.clock, self.request, self.facts);
+        let target = target(&self.endpoint, self.clock, self.request, &self.body, self.facts);
         let context = self.plan.context_tokens(self.cell);
         self.prompts.source(&target, context, self.number(), prefix, length).await
     }
 
     /// What makes prompts of any length for this cell.
     pub(super) async fn wording(&mut self) -> Result<Wording, CellState> {
-        let target = target(&self.endpoint, self.clock, self.request, self.facts);
+        let target = target(&self.endpoint, self.clock, self.request, &self.body, self.facts);
         self.prompts.wording(&target).await
     }
 
@@ -208,6 +212,7 @@ fn target<'a>(
     endpoint: &'a Endpoint,
     clock: Clock,
     request: &Request,
+    body: &'a serde_json::Map<String, serde_json::Value>,
     facts: &'a Facts,
 ) -> Target<'a> {
     Target {
@@ -215,6 +220,7 @@ fn target<'a>(
         clock,
         api: request.api,
         model: &facts.model,
+        body,
         idle_timeout: request.idle_timeout,
         tolerance: request.prompt_tolerance,
     }
@@ -277,6 +283,32 @@ impl Form {
             requests.push(request);
         }
         Ok(requests)
+    }
+}
+
+/// Adds to a measured cell whether it had the engine for itself.
+fn alone(busy: Option<(f64, f64)>, mut state: CellState) -> CellState {
+    match &mut state {
+        CellState::Measured(measurement) => measurement.checks.push(validity::idle(busy)),
+        CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => {}
+    }
+    state
+}
+
+/// Adds whether there are enough samples, in so far as it is no failed request that they are missing
+/// for: those are the engine's doing, and told as such.
+pub(super) fn enough(measurement: &mut Measurement, got: u64, least: u64) {
+    let failing = |check: &Check| check.kind == CheckKind::ErrorRate && check.fault.is_some();
+    if !measurement.checks.iter().any(failing) {
+        measurement.checks.push(validity::samples(got, least));
+    }
+}
+
+/// What `prefix` says of the cache, for prompts of so many tokens that were warmed unless cold.
+pub(super) fn expected_cache(prefix: Prefix, length: u64) -> Cache {
+    match prefix {
+        Prefix::Cold => Cache::Cold,
+        Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => Cache::Warm { tokens: length },
     }
 }
 
@@ -356,6 +388,8 @@ pub(super) struct Tally {
     /// Cached tokens of warmed requests: least and most share.
     cached: Option<(u64, u64)>,
     prefix: Option<Prefix>,
+    outputs: Outputs,
+    reads: Reads,
 }
 
 impl Tally {
@@ -373,6 +407,12 @@ impl Tally {
             }
             Outcome::Complete | Outcome::Cancelled => {}
         }
+    }
+
+    /// Takes note of how the output of a measured request came, of which so many tokens were asked for.
+    pub(super) fn output(&mut self, trace: &Trace, asked: u64) {
+        self.outputs.see(trace, asked);
+        self.reads.see(trace);
     }
 
     /// Takes note of the prompt's length as the server counted it, and of what was cached where
@@ -413,14 +453,15 @@ impl Tally {
             checks.push(check);
         }
         if let Some(prefix) = self.prefix {
-            let (expected, cached) = match prefix {
-                Prefix::Cold => (Cache::Cold, self.cached.map(|(_, most)| most)),
-                Prefix::Unique | Prefix::Shared | Prefix::Groups { .. } => {
-                    (Cache::Warm { tokens: self.asked }, self.cached.map(|(least, _)| least))
-                }
-            };
+            let expected = expected_cache(prefix, self.asked);
+            let cached = self.cached.map(|(least, most)| match expected {
+                Cache::Cold => most,
+                Cache::Warm { .. } => least,
+            });
             checks.push(validity::cache_state(expected, self.asked, cached));
         }
+        checks.push(validity::output_length(&self.outputs, bench.request.output_tolerance));
+        checks.push(validity::buffered(&self.reads));
         let failed = self.failures.values().map(|(count, _)| count).sum();
         checks.push(validity::error_rate(failed, self.requests, bench.policy.max_error_rate));
         let warnings = self

@@ -21,7 +21,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Form, Tally, broken, broken_words};
+use super::cell::{Bench, Form, Tally, broken, broken_words, enough, expected_cache};
 use super::heartbeat::Lags;
 use super::prompts::Source;
 use super::stream::{Looping, Shared};
@@ -38,6 +38,8 @@ const WATCH_PACE: Duration = Duration::from_secs(1);
 /// How long streams may emit before a queue that does not empty is taken as the engine's state.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(20);
 
+/// Ordinal of the wave that warms up, behind those that are measured.
+const REHEARSAL: u64 = 1 << 31;
 /// Ordinal of the first request of a looping stream, behind those of the waves.
 const LOOPS: u64 = 1 << 32;
 
@@ -121,10 +123,16 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
         tally.prompt(trace, length, cold);
     }
     let window = shared.seen().window.state();
-    let sight = Sight { window, traces: &traces, waves: &waves, tally: &tally, doubts: &doubts };
+    let output = setting.max_output;
+    let sight =
+        Sight { window, traces: &traces, waves: &waves, tally: &tally, output, doubts: &doubts };
     let mut measurement = sight.measurement(bench, streams);
     measurement.checks.extend(watch.checks());
     measurement.engine = watch.engine();
+    let expected = expected_cache(setting.prefix, length);
+    measurement.checks.push(validity::cache_counters(expected, length, watch.lookups()));
+    let told = waves.iter().filter(|wave| !wave.is_empty()).count();
+    enough(&mut measurement, told as u64, LEAST_WAVES.into());
     let matters =
         judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
     measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));
@@ -203,6 +211,14 @@ impl<'a> Lanes<'a> {
         Ok(())
     }
 
+    /// A one-token request for each stream, with prompts never sent before.
+    fn cold(&self, form: &Form, ordinal: u64) -> Result<Vec<Prepared>, CellState> {
+        let streams = 0..self.clients.len() as u32;
+        let prompts: Vec<Prompt> =
+            streams.map(|stream| self.source.prompt(stream, ordinal)).collect();
+        form.requests(&prompts, 1)
+    }
+
     /// Waves of C one-token requests; returns the TTFT in ms of each, by wave. `before` waves have
     /// been already, whose cold prompts are not repeated.
     async fn waves(
@@ -217,13 +233,20 @@ impl<'a> Lanes<'a> {
         let mut waves = Vec::with_capacity(count as usize);
         let lags = Lags::default();
         let mut requests = form.requests(&self.prompts, 1)?;
+        // The first wave may pay for compiling what so many requests of this length need.
+        if before == 0 {
+            bench.phase("warm-up", format!("a wave of {streams}"));
+            if self.prefix == Prefix::Cold {
+                requests = self.cold(form, REHEARSAL)?;
+            }
+            for trace in wave(&mut self.clients, &requests).await {
+                tally.count(&trace);
+            }
+        }
         for ordinal in before..before + count {
             bench.phase("ttft", format!("wave {} of {}", ordinal + 1, before + count));
             if self.prefix == Prefix::Cold {
-                let cold: Vec<Prompt> = (0..streams)
-                    .map(|stream| self.source.prompt(stream, u64::from(ordinal)))
-                    .collect();
-                requests = form.requests(&cold, 1)?;
+                requests = self.cold(form, ordinal.into())?;
             }
             let heartbeat = lags.beat(bench.clock);
             let traces = wave(&mut self.clients, &requests).await;
@@ -271,7 +294,9 @@ async fn window(
                 Some(doubts) => return Ok(doubts),
                 None => {
                     let found = shared.look(bench.clock.now(), |traces| {
-                        let sight = Sight { window: state, traces, waves, tally, doubts: &[] };
+                        let output = setting.max_output;
+                        let sight =
+                            Sight { window: state, traces, waves, tally, output, doubts: &[] };
                         let measurement = sight.measurement(bench, shared.streams);
                         judgement::extension(bench.planned, &measurement, bench.policy, bench.gpus)
                     });
@@ -341,6 +366,8 @@ struct Sight<'a> {
     traces: &'a [Trace],
     waves: &'a [Vec<f64>],
     tally: &'a Tally,
+    /// Tokens that a request was asked for.
+    output: u64,
     /// What the cell was extended for.
     doubts: &'a [Base],
 }
@@ -350,6 +377,7 @@ impl Sight<'_> {
         let mut tally = self.tally.clone();
         for trace in self.traces {
             tally.count(trace);
+            tally.output(trace, self.output);
         }
         let extended = !self.doubts.is_empty();
         let mut measurement = Measurement { extended, ..tally.measurement(bench) };

@@ -3,14 +3,19 @@
 use crate::engine::readings::Readings;
 use crate::load::{Cancel, Outcome, Trace};
 use crate::measure::observe::{self, PrefillSample};
-use crate::measure::validity;
+use crate::measure::validity::{self, Cache};
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::Prefix;
 
-use super::cell::{Bench, Tally};
+use super::cell::{Bench, Tally, enough};
 use super::heartbeat::Lags;
+use super::watch;
 
+/// Ordinal of the prompt that warms up, behind those of the samples.
+const WARM_UP: u64 = 1 << 32;
+/// With fewer samples than this there is no interval.
+const LEAST_SAMPLES: u32 = 2;
 /// So many failed samples in a row end the cell.
 const FAILURES_IN_A_ROW: usize = 3;
 
@@ -27,10 +32,14 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     let source = bench.source(Prefix::Cold, length).await?;
     let form = bench.form();
     let mut client = bench.client().await?;
-    let before = bench.remote.gauges().await.ok().flatten();
-    let mut readings = Readings::begin(before.as_ref());
     let lags = Lags::default();
     let mut tally = Tally::default();
+    // The first request of a length may pay for compiling what this length needs.
+    bench.phase("warm-up", String::new());
+    let request = form.prepared(&source.prompt(0, WARM_UP), 1)?;
+    tally.count(&client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await);
+    let before = bench.remote.gauges().await.ok().flatten();
+    let mut readings = Readings::begin(before.as_ref());
     let mut taken = Vec::new();
     let mut planned = samples;
     let mut extended = false;
@@ -44,6 +53,7 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             drop(heartbeat);
             tally.count(&trace);
             tally.prompt(&trace, length, Some(Prefix::Cold));
+            tally.output(&trace, 1);
             taken.push(sample(&trace, length));
             // Each may take the whole idle limit to fail.
             if taken.iter().rev().take(FAILURES_IN_A_ROW).filter(|it| it.is_none()).count()
@@ -66,10 +76,15 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
                 judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
             let allowed = bench.policy.max_client_lag;
             measurement.checks.push(validity::client_lag(lag, allowed, matters));
-            if let Ok(Some(after)) = bench.remote.gauges().await {
-                readings.count(&after);
+            let after = bench.remote.gauges().await.ok().flatten();
+            if let Some(after) = &after {
+                readings.count(after);
             }
             measurement.engine = readings.figures();
+            let lookups = watch::lookups(before.as_ref(), after.as_ref());
+            measurement.checks.push(validity::cache_counters(Cache::Cold, length, lookups));
+            // One sample has no interval, unless no more were asked for.
+            enough(&mut measurement, good.len() as u64, samples.min(LEAST_SAMPLES).into());
             return Ok(measurement);
         }
         extended = true;

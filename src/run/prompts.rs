@@ -27,6 +27,8 @@ pub(super) struct Target<'a> {
     pub(super) clock: Clock,
     pub(super) api: Api,
     pub(super) model: &'a str,
+    /// Extra fields of the body: they may change what the template adds to a prompt.
+    pub(super) body: &'a serde_json::Map<String, serde_json::Value>,
     pub(super) idle_timeout: Duration,
     pub(super) tolerance: Option<f64>,
 }
@@ -50,9 +52,11 @@ pub(super) enum Wording {
 }
 
 /// A text that was searched for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Wanted {
     api: Api,
+    /// The extra fields of the body.
+    body: String,
     length: u64,
     /// Of it, tokens of a common beginning.
     common: u64,
@@ -168,7 +172,8 @@ impl Prompts {
         beginning: Option<(&Arc<Fit>, u64)>,
     ) -> Result<Arc<Fit>, CellState> {
         let common = beginning.map_or(0, |(_, tokens)| tokens);
-        let wanted = Wanted { api: target.api, length, common };
+        let body = serde_json::to_string(target.body).unwrap_or_default();
+        let wanted = Wanted { api: target.api, body, length, common };
         if let Some(known) = self.fitted.get(&wanted) {
             return Ok(Arc::clone(known));
         }
@@ -192,10 +197,7 @@ impl Prompts {
         length: u64,
         beginning: Arc<str>,
     ) -> Result<Fit, CellState> {
-        // Half of what is allowed: the same words in another order may differ by a token.
-        let share = target.tolerance.map_or(0.0, |share| share / 2.0);
-        let tolerance = (length as f64 * share).max(1.0) as u64;
-        let mut fit = Fit::new(self.seed, key, length, tolerance).with_beginning(beginning);
+        let mut fit = Fit::new(self.seed, key, length, 0).with_beginning(beginning);
         if let Some(known) = self.tokens_per_word {
             fit = fit.with_tokens_per_word(known);
         }
@@ -236,7 +238,7 @@ async fn count_tokens(
         prompt: &prompt,
         max_tokens: 1,
         cache_prompt: true,
-        body: &serde_json::Map::new(),
+        body: target.body,
         idle_timeout: target.idle_timeout,
         timeout: None,
     };

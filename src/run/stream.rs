@@ -162,6 +162,7 @@ impl Shared {
                 ended: at,
                 events,
                 outcome: Outcome::Cancelled,
+                finish: None,
                 usage: None,
                 warnings: Vec::new(),
             });
@@ -273,6 +274,7 @@ mod tests {
             events: [5, 6].map(|at| TokenEvent { at: Stamp(at), tokens: Some(3) }).into(),
             ended: Stamp(6),
             outcome: Outcome::Complete,
+            finish: None,
             usage: None,
             warnings: Vec::new(),
         });

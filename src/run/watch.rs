@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::metrics::Gauges;
 use crate::engine::readings::{EngineFigures, Readings};
 use crate::measure::Check;
-use crate::measure::validity::{self, Queue};
+use crate::measure::validity::{self, Lookups, Queue};
 
 use super::cell::Bench;
 
@@ -17,30 +17,46 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the engine says that nothing runs; true where it can't be asked.
 pub(super) async fn drained(bench: &Bench<'_>) -> bool {
+    busy(bench).await.is_none()
+}
+
+/// Waits until the engine says that nothing runs; else what still ran and waited when patience had
+/// ended. `None` where it can't be asked, too.
+pub(super) async fn busy(bench: &Bench<'_>) -> Option<(f64, f64)> {
     let begun = bench.clock.now();
     loop {
-        match bench.remote.gauges().await {
+        let (running, waiting) = match bench.remote.gauges().await {
             Ok(Some(Gauges { running: Some(running), waiting, .. })) => {
-                if running == 0.0 && waiting.unwrap_or(0.0) == 0.0 {
-                    return true;
-                }
+                (running, waiting.unwrap_or(0.0))
             }
-            Ok(Some(_) | None) | Err(_) => return true,
+            Ok(Some(_) | None) | Err(_) => return None,
+        };
+        if running == 0.0 && waiting == 0.0 {
+            return None;
         }
         if bench.clock.now().since(begun) > IDLE_PATIENCE {
-            return false;
+            return Some((running, waiting));
         }
         bench.clock.sleep_until(bench.clock.now() + Duration::from_millis(50)).await;
     }
+}
+
+/// How the engine's counters of its prefix cache have grown; `None` where it has none, or has begun
+/// anew.
+pub(super) fn lookups(before: Option<&Gauges>, now: Option<&Gauges>) -> Option<Lookups> {
+    let (before, now) = before.zip(now)?;
+    let queries = now.prefix_queries? - before.prefix_queries?;
+    let hits = now.prefix_hits? - before.prefix_hits?;
+    (queries >= 0.0 && hits >= 0.0).then_some(Lookups { queries, hits })
 }
 
 /// What the engine's gauges showed over the cell.
 pub(super) struct Watch {
     /// Whether there are metrics at all.
     askable: bool,
-    /// Whether they have the gauge of a queue's other side: requests that run.
-    readable: bool,
     readings: Readings,
+    before: Option<Gauges>,
+    last: Option<Gauges>,
     queue: Queue,
     streams: u32,
     /// Tokens after which a stream's request makes way for its next one; `None` where each waits
@@ -54,8 +70,9 @@ impl Watch {
     pub(super) fn new(before: Option<&Gauges>, streams: u32, output: Option<u64>) -> Watch {
         Watch {
             askable: before.is_some(),
-            readable: before.is_some_and(|gauges| gauges.running.is_some()),
             readings: Readings::begin(before),
+            before: before.copied(),
+            last: None,
             queue: Queue::default(),
             streams,
             output,
@@ -77,16 +94,24 @@ impl Watch {
     fn see(&mut self, gauges: &Gauges, open: bool) -> bool {
         let waiting = gauges.waiting.unwrap_or(0.0);
         if open {
-            self.queue.see(waiting as u64);
+            if gauges.waiting.is_some() {
+                self.queue.see(waiting as u64);
+            }
             self.readings.see(gauges);
         } else {
             self.readings.count(gauges);
         }
+        self.last = Some(*gauges);
         gauges.running.is_none_or(|running| running >= f64::from(self.streams)) && waiting == 0.0
     }
 
+    /// How the counters of the prefix cache have grown since the streams began.
+    pub(super) fn lookups(&self) -> Option<Lookups> {
+        lookups(self.before.as_ref(), self.last.as_ref())
+    }
+
     pub(super) fn checks(&self) -> [Check; 2] {
-        let queue = self.readable.then_some(self.queue);
+        let queue = self.before.and_then(|gauges| gauges.waiting).map(|_| self.queue);
         let preempted = self.readings.preemptions();
         [validity::queued(queue, self.streams, self.output), validity::preemption(preempted)]
     }

@@ -45,6 +45,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(300);
 pub const IDLE: Duration = Duration::from_secs(60);
 /// How far the server's count of prompt tokens may be off, as a fraction.
 pub const PROMPT_TOLERANCE: f64 = 0.005;
+/// `request.output-tolerance`, as a fraction.
+pub const OUTPUT_TOLERANCE: f64 = 0.01;
 /// Where an engine answers.
 pub const HOST: &str = "127.0.0.1";
 /// One-sided level of every judgement.
@@ -55,7 +57,7 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 45] = [
+pub const TABLE: [(&str, &str); 46] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
@@ -77,6 +79,7 @@ pub const TABLE: [(&str, &str); 45] = [
     ("request.timeout", "\"300s\""),
     ("request.idle-timeout", "\"60s\""),
     ("request.prompt-tolerance", "\"0.5%\""),
+    ("request.output-tolerance", "\"1%\""),
     ("test.name", "(the kind)"),
     ("test.matrix.context", "[\"1K\"]"),
     ("test.matrix.concurrency", "[1]"),

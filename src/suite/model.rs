@@ -234,6 +234,8 @@ pub struct Request {
     pub idle_timeout: Duration,
     /// `prompt-tolerance` as a fraction; `None` is `"off"`.
     pub prompt_tolerance: Option<f64>,
+    /// `output-tolerance` as a fraction; `None` is `"off"`.
+    pub output_tolerance: Option<f64>,
 }
 
 /// One `[[test]]`.

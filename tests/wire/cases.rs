@@ -8,6 +8,8 @@ use serde_json::Value;
 use tokgate::load::event::{self, Event, Finish};
 use tokgate::load::sse::Sse;
 use tokgate::load::{FailureClass, Outcome, Trace, Warning};
+use tokgate::measure::delivery::Reads;
+use tokgate::measure::{Fault, validity};
 
 use super::server::{Act, LAST_CHUNK, Server, head_chunked, head_until_close, http_chunk};
 use super::{client, one, request};
@@ -244,4 +246,16 @@ async fn every_case_comes_out_right_over_a_socket() {
             check(&case, &trace, delivery);
         }
     }
+}
+
+#[tokio::test]
+async fn a_burst_is_told_to_be_buffered() {
+    let cases = cases();
+    let case = cases.iter().find(|case| case.file == "14-burst.sse").unwrap();
+    let server = Server::start(vec![script(case, Delivery::Whole)]);
+    let trace = one(&mut client(&server), &request(Duration::from_secs(300))).await;
+    let mut reads = Reads::default();
+    reads.see(&trace);
+    assert_eq!(reads, Reads { events: 40, together: 40, most: 40 });
+    assert_eq!(validity::buffered(&reads).fault, Some(Fault::Notice));
 }

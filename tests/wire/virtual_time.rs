@@ -14,6 +14,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokgate::clock::Clock;
 use tokgate::load::Outcome;
+use tokgate::measure::observe::{self, DecodeInput};
+use tokgate::measure::{Base, Observations};
 use tokgate::transport::Transport;
 use tokio::time::{Instant, Sleep};
 
@@ -102,4 +104,92 @@ async fn eight_streams_of_five_hundred_tokens_have_exact_stamps() {
             assert_eq!(trace.ended, trace.events[499].at);
         }
     }
+}
+
+/// A body of pieces, each after its pause.
+struct Paced {
+    due: Pin<Box<Sleep>>,
+    left: std::vec::IntoIter<(Duration, String)>,
+    next: Option<String>,
+}
+
+impl Body for Paced {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.next.is_none() {
+            let Some((pause, piece)) = self.left.next() else { return Poll::Ready(None) };
+            self.next = Some(piece);
+            let due = Instant::now() + pause;
+            self.due.as_mut().reset(due);
+        }
+        std::task::ready!(self.due.as_mut().poll(cx));
+        Poll::Ready(self.next.take().map(|piece| Ok(Frame::data(piece.into()))))
+    }
+}
+
+/// First token at 400 ms, then ten more every 50 ms, and the count 300 ms behind the last.
+fn paced(chat: bool) -> Paced {
+    let ms = Duration::from_millis;
+    let event = |text: &str, finish: &str| {
+        let text = if chat {
+            format!("\"delta\":{{\"content\":\"{text}\"}}")
+        } else {
+            format!("\"text\":\"{text}\"")
+        };
+        format!("data: {{\"choices\":[{{{text},\"finish_reason\":{finish}}}]}}\n\n")
+    };
+    let mut pieces = Vec::new();
+    if chat {
+        let role =
+            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+        pieces.push((ms(100), role.to_owned()));
+    }
+    pieces.push((ms(if chat { 300 } else { 400 }), event("a", "null")));
+    for count in 1..=10 {
+        pieces.push((ms(50), event("a", if count == 10 { "\"length\"" } else { "null" })));
+    }
+    let usage =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":11}}\n\n";
+    pieces.push((ms(300), usage.to_owned()));
+    pieces.push((ms(0), "data: [DONE]\n\n".to_owned()));
+    Paced { due: Box::pin(tokio::time::sleep(ms(0))), left: pieces.into_iter(), next: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_apis_give_the_same_figures_and_a_late_count_moves_no_end() {
+    let mut figures = Vec::new();
+    for chat in [false, true] {
+        let connect = move || {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let service = service_fn(move |_: Request<_>| async move {
+                let response = Response::builder()
+                    .header("content-type", "text/event-stream")
+                    .body(paced(chat));
+                Ok::<_, Infallible>(response.unwrap())
+            });
+            let serving = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(far), service);
+            tokio::spawn(async move { serving.await.ok() });
+            near
+        };
+        let transport = Transport::InProcess(Arc::new(connect));
+        let mut client = client_of("http://sim".to_owned(), transport, Clock::start());
+        let trace = one(&mut client, &request(Duration::from_secs(1))).await;
+        assert_eq!(trace.outcome, Outcome::Complete);
+        assert_eq!(observe::ttft(&trace), Some(400.0));
+        assert_eq!(trace.ended.since(trace.sent), Duration::from_millis(900));
+        let input = DecodeInput { from: trace.sent, to: trace.ended, batches: 1, traces: &[trace] };
+        let found = observe::decode(&input);
+        assert_eq!(found[&Base::Itl], Observations::Samples(vec![50.0; 10]));
+        assert_eq!(found[&Base::ChunkGap], Observations::Samples(vec![50.0; 10]));
+        assert_eq!(found[&Base::Tpot], Observations::Samples(vec![50.0]));
+        assert_eq!(found[&Base::OutputTokens], Observations::Exact(11.0));
+        figures.push(found);
+    }
+    assert_eq!(figures[0], figures[1]);
 }

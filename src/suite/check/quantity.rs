@@ -64,7 +64,7 @@ impl Checker<'_> {
         Some(value)
     }
 
-    /// `prompt-tolerance`: a fraction, or `None` for `"off"`.
+    /// `prompt-tolerance` or `output-tolerance`: a fraction, or `None` for `"off"`.
     pub(super) fn tolerance(&mut self, at: &At<ToleranceText>) -> Option<f64> {
         if at.value.0 == "off" {
             return None;

@@ -279,6 +279,7 @@ impl Checker<'_> {
             timeout: defaults::TIMEOUT,
             idle_timeout: defaults::IDLE,
             prompt_tolerance: Some(defaults::PROMPT_TOLERANCE),
+            output_tolerance: Some(defaults::OUTPUT_TOLERANCE),
         };
         for table in tables.iter().flatten() {
             let table = &table.value;
@@ -300,6 +301,9 @@ impl Checker<'_> {
             request.idle_timeout = self.duration(table.idle_timeout.as_ref(), request.idle_timeout);
             if let Some(tolerance) = &table.prompt_tolerance {
                 request.prompt_tolerance = self.tolerance(tolerance);
+            }
+            if let Some(tolerance) = &table.output_tolerance {
+                request.output_tolerance = self.tolerance(tolerance);
             }
         }
         request

@@ -213,6 +213,8 @@ pub struct RequestTable {
     pub idle_timeout: Option<At<DurationText>>,
     /// How far the server's count of prompt tokens may be off; default `"0.5%"`, and at least one token.
     pub prompt_tolerance: Option<At<ToleranceText>>,
+    /// How far outputs may be off what is asked for, on average; default `"1%"`, and at least one token.
+    pub output_tolerance: Option<At<ToleranceText>>,
 }
 
 /// Where a secret comes from.

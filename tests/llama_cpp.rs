@@ -1,0 +1,262 @@
+//! Against a real llama.cpp server: lengths, cached tokens, and its own timings.
+//!
+//! It needs the engine, so that it runs only where `TOKGATE_ENGINES` names the folder that
+//! `tests/engines/llama-cpp.sh` installs into (or may), as `.ci/run` does. Some minutes on two cores.
+
+#![allow(clippy::unwrap_used)] // A test that can not go on panics.
+
+#[path = "harness.rs"]
+#[allow(dead_code)] // This executable needs a part of it.
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use harness::{Project, Ran, shipped};
+
+/// One thread: those of llama.cpp wait for each other in tight loops, which other work on the machine
+/// turns into a standstill.
+const FLAGS: [&str; 9] =
+    ["-c", "18432", "-np", "4", "--threads", "1", "--metrics", "--alias", "gemma"];
+
+/// Where the engine is installed; `None`, said loudly, where nobody says so.
+fn engines() -> Option<PathBuf> {
+    let folder = std::env::var_os("TOKGATE_ENGINES").filter(|folder| !folder.is_empty());
+    if folder.is_none() {
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        eprintln!(
+            "SKIPPED {name}: TOKGATE_ENGINES does not say where llama.cpp is or may be installed"
+        );
+    }
+    folder.map(|folder| std::path::absolute(folder).unwrap())
+}
+
+fn script() -> String {
+    shipped("tests/engines/llama-cpp.sh").to_str().unwrap().to_owned()
+}
+
+/// A suite whose engine is this; no bound, no limit on how late the client may be.
+fn suite(engine: &str, tests: &str) -> Project {
+    Project::with(&format!(
+        "version = 1\n[suite]\nname = \"llama\"\n[policy]\nmax-client-lag = \"10s\"\nunjudged = \"allow\"\n\
+         [request]\nbody = {{ temperature = 0 }}\nidle-timeout = \"5m\"\nprompt-tolerance = \"0%\"\n\
+         [engine]\nkind = \"llama-cpp\"\n{engine}\n{tests}"
+    ))
+}
+
+/// The test for both APIs.
+fn both(name: &str, test: &str) -> String {
+    ["completions", "chat"]
+        .map(|api| {
+            format!("[[test]]\nname = \"{name}-{api}\"\nrequest = {{ api = \"{api}\" }}\n{test}\n")
+        })
+        .concat()
+}
+
+struct Cell {
+    test: String,
+    context: u64,
+    measured: Value,
+}
+
+fn cells(ran: &Ran) -> Vec<Cell> {
+    let record = ran.record();
+    let planned = record["header"]["cells"].as_array().unwrap();
+    let cells = record["cells"].as_array().unwrap();
+    planned
+        .iter()
+        .zip(cells)
+        .map(|(planned, cell)| Cell {
+            test: planned["test"].as_str().unwrap().to_owned(),
+            context: cell["state"]["measured"]["prompt-tokens"][0].as_u64().unwrap(),
+            measured: cell["state"]["measured"].clone(),
+        })
+        .collect()
+}
+
+impl Cell {
+    /// What the checks of the cache say.
+    fn cache(&self) -> Vec<&str> {
+        let checks = self.measured["checks"].as_array().unwrap();
+        let of_cache = checks.iter().filter(|check| check["kind"] == "cache-state");
+        of_cache.map(|check| check["message"].as_str().unwrap()).collect()
+    }
+
+    /// Cached tokens of the request that was furthest from what it should be.
+    fn cached(&self) -> u64 {
+        self.cache()[0].split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+#[test]
+fn lengths_are_exact_and_the_cache_is_as_declared() {
+    let Some(engines) = engines() else { return };
+    let (script, engines) = (script(), engines.display());
+    let engine = format!(
+        "setup = [\"bash {script} {engines}\"]\n\
+         command = \"bash {script} {engines} serve {{{{ port }}}} --host {{{{ host }}}} {}\"\n\
+         ready = {{ timeout = \"5m\" }}\nstop = {{ grace = \"5s\" }}",
+        FLAGS.join(" ")
+    );
+    // The longest prompt takes half a minute, so that it is sent no oftener than it must be.
+    let contexts = "matrix.context = [128, 1024, 4096]";
+    let decode = "kind = \"decode\"\nduration = \"500ms\"\nmin-tokens = 8\nmax-output = 16\nttft-samples = 3";
+    let tests = [
+        both("prefill", &format!("kind = \"prefill\"\nsamples = 1\n{contexts}")),
+        both(
+            "shared",
+            &format!("{decode}\nprefix = \"shared\"\nmatrix.concurrency = [2]\n{contexts}"),
+        ),
+        both("cold", &format!("{decode}\nprefix = \"cold\"\nmatrix.context = [128]")),
+    ]
+    .concat();
+    let ran = suite(&engine, &tests).run(&[]).exits(0);
+    let cells = cells(&ran);
+    assert_eq!(cells.len(), 14);
+    for cell in &cells {
+        println!("{} {}: {:?}", cell.test, cell.context, cell.cache());
+        let counted = cell.measured["prompt-tokens"][1].as_u64().unwrap();
+        assert_eq!(counted, cell.context, "{}", cell.test);
+        let cached = cell.cached();
+        if cell.test.contains("shared") {
+            // The last token is computed anew.
+            assert!(cached + 4 >= cell.context, "{}: {cached} of {}", cell.test, cell.context);
+        } else if cell.test.contains("chat") {
+            // What the template begins with is in every prompt.
+            assert!(cached <= 16, "{}: {cached}", cell.test);
+        } else {
+            assert_eq!(cached, 0, "{}", cell.test);
+        }
+    }
+}
+
+/// A server between client and engine that writes down what the engine says.
+struct Tee {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Tee {
+    fn before(engine: SocketAddr) -> Tee {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tee = Tee { address: listener.local_addr().unwrap(), heard: Arc::default() };
+        let heard = Arc::clone(&tee.heard);
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(engine) else { continue };
+                near.set_nodelay(true).unwrap();
+                far.set_nodelay(true).unwrap();
+                let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                thread::spawn(move || pass(from, to, |_| {}));
+                let heard = Arc::clone(&heard);
+                let connection = {
+                    let mut all = heard.lock().unwrap();
+                    all.push(Vec::new());
+                    all.len() - 1
+                };
+                thread::spawn(move || {
+                    pass(far, near, |bytes| {
+                        heard.lock().unwrap()[connection].extend_from_slice(bytes);
+                    });
+                });
+            }
+        });
+        tee
+    }
+
+    /// `predicted_per_second` of each request of so many tokens that came to its end.
+    fn rates(&self, tokens: u64) -> Vec<f64> {
+        let heard = self.heard.lock().unwrap();
+        let streams = heard.iter().map(|bytes| String::from_utf8_lossy(bytes));
+        let mut rates = Vec::new();
+        for stream in streams {
+            for event in stream.lines().filter_map(|line| line.strip_prefix("data: {")) {
+                let Ok(event) = serde_json::from_str::<Value>(&format!("{{{event}")) else {
+                    continue;
+                };
+                let timings = &event["timings"];
+                if timings["predicted_n"] == tokens && event["usage"].is_object() {
+                    rates.push(timings["predicted_per_second"].as_f64().unwrap());
+                }
+            }
+        }
+        rates
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, mut hear: impl FnMut(&[u8])) {
+    let mut buffer = [0; 65536];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        hear(&buffer[..n]);
+        if to.write_all(&buffer[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+/// A child that does not outlive the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn rates_agree_with_the_engines_own_timings() {
+    let Some(engines) = engines() else { return };
+    // A port that was free a moment ago; the engine says so if it is not any more.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _engine = Killed(
+        Command::new("bash")
+            .arg(script())
+            .args([engines.as_os_str(), "serve".as_ref(), address.port().to_string().as_ref()])
+            .args(["--host", "127.0.0.1"])
+            .args(FLAGS)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let started = std::time::Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(started.elapsed() < Duration::from_secs(1200), "the engine does not start");
+        thread::sleep(Duration::from_millis(200));
+    }
+    const OUTPUT: u64 = 200;
+    for api in ["completions", "chat"] {
+        let tee = Tee::before(address);
+        let tests = format!(
+            "[[test]]\nkind = \"decode\"\nrequest = {{ api = \"{api}\" }}\nduration = \"2s\"\n\
+             min-tokens = {}\nmax-output = {OUTPUT}\nttft-samples = 3\nmatrix.context = [128]\n",
+            OUTPUT * 3
+        );
+        let engine = format!("url = \"http://{}\"\nready = {{ timeout = \"5m\" }}", tee.address);
+        let ran = suite(&engine, &tests).run(&[]).exits(0);
+        let found = &ran.record()["cells"][0]["state"]["measured"]["observations"];
+        // The machine may change its pace from one request to the next: each is compared by itself.
+        let ours = found["tpot"]["samples"].as_array().unwrap();
+        let ours: Vec<f64> = ours.iter().map(|ms| 1e3 / ms.as_f64().unwrap()).collect();
+        let theirs = tee.rates(OUTPUT);
+        assert!(theirs.len() >= 2, "{theirs:?}");
+        for rate in &theirs {
+            let off = |our: &f64| (our / rate - 1.0).abs();
+            let nearest = ours.iter().min_by(|a, b| off(a).total_cmp(&off(b))).unwrap();
+            println!(
+                "{api}: {nearest:.2} tok/s, {rate:.2} by the engine ({:.2} %)",
+                off(nearest) * 1e2
+            );
+            assert!(off(nearest) <= 0.03, "{rate} by the engine, not in {ours:?}");
+        }
+    }
+}
