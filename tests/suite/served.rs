@@ -190,10 +190,7 @@ fn every_key_of_a_command_test_arrives() {
         gsm8k.metrics.iter().map(|(metric, at)| (metric.name(), at.as_str())).collect();
     assert_eq!(
         metrics,
-        [
-            ("exact_match", "/results/gsm8k/exact_match,strict-match"),
-            ("seconds", "/total~1time")
-        ]
+        [("exact_match", "/results/gsm8k/exact_match,strict-match"), ("seconds", "/total~1time")]
     );
     let entry = Base::User(gsm8k.metrics[0].0).entry();
     assert_eq!((entry.unit, entry.better), ("%", Direction::Higher));
@@ -261,6 +258,19 @@ fn percentiles_need_as_many_requests_as_they_say() {
     // Gaps are as many as tokens, and of a closed loop's duration nobody knows how many fit.
     assert_eq!(warned("requests = 10\n", "itl.p99"), [""; 0]);
     assert_eq!(warned("duration = \"60s\"\n", "ttft.p99"), [""; 0]);
+}
+
+#[test]
+fn streams_that_have_nothing_to_send_are_a_warning() {
+    let warned = |amount: &str| {
+        let text = format!(
+            "version = 1\n[suite]\nname = \"a\"\n[engine]\nkind = \"sim\"\n[[test]]\nkind = \"serve\"\n{amount}\nmatrix.concurrency = [1, 64]\n"
+        );
+        loaded(&text).warnings.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(warned("requests = 50"), ["50 requests can't keep 64 streams busy"]);
+    assert_eq!(warned("requests = 64"), [""; 0]);
+    assert_eq!(warned("requests-per-stream = 1"), [""; 0]);
 }
 
 #[test]

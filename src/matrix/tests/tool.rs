@@ -8,21 +8,10 @@ const LINE: &str = "lm_eval --url {{ url }}/v1 --at {{ host }}:{{ port }} -m {{ 
     --streams {{ axis.concurrency }} {{ axis.mode.flags }} --key {{ secret.api_key }} -o '{{ cell.dir }}/out.json'";
 
 fn example(result: &str) -> Sample {
-    let mode = sample::tables("mode", &[("fast", 1)]);
-    let mode = crate::suite::model::Axis {
-        values: mode
-            .values
-            .into_iter()
-            .map(|value| match value {
-                AxisValue::Table { id, mut fields } => {
-                    fields.insert("flags".to_owned(), json!(["--a b", "--c"]));
-                    AxisValue::Table { id, fields }
-                }
-                other => other,
-            })
-            .collect(),
-        ..mode
-    };
+    let mut mode = sample::tables("mode", &[("fast", 1)]);
+    if let AxisValue::Table { fields, .. } = &mut mode.values[0] {
+        fields.insert("flags".to_owned(), json!(["--a b", "--c"]));
+    }
     Sample::new("serve --port {{ port }}")
         .model("org/model")
         .secret("api_key")
@@ -41,8 +30,21 @@ fn a_tool_is_told_where_the_engine_answers_and_where_to_write() {
     let dir = "/out/cells/engine-engine/eval.concurrency=16,mode=fast";
     let out = format!("{dir}/out.json");
     let expected = [
-        "lm_eval", "--url", "http://127.0.0.1:4711/v1", "--at", "127.0.0.1:4711", "-m", "org/model",
-        "--streams", "16", "--a b", "--c", "--key", "sk-12345678", "-o", &out,
+        "lm_eval",
+        "--url",
+        "http://127.0.0.1:4711/v1",
+        "--at",
+        "127.0.0.1:4711",
+        "-m",
+        "org/model",
+        "--streams",
+        "16",
+        "--a b",
+        "--c",
+        "--key",
+        "sk-12345678",
+        "-o",
+        &out,
     ];
     assert_eq!(spec.argv, expected);
     assert_eq!((spec.dir, spec.result), (PathBuf::from(dir), PathBuf::from(&out)));
