@@ -138,10 +138,7 @@ pub(crate) fn tool(name: &str, line: &str, result: &str) -> SampleTest {
             command: command(line),
             result: result.to_owned(),
             preset: None,
-            metrics: vec![(
-                UserMetric::new("score", "%", Direction::Higher),
-                "/score".to_owned(),
-            )],
+            metrics: vec![(UserMetric::new("score", "%", Direction::Higher), "/score".to_owned())],
             timeout: Duration::from_secs(3600),
             repeat: 1,
         })),

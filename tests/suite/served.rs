@@ -190,10 +190,7 @@ fn every_key_of_a_command_test_arrives() {
         gsm8k.metrics.iter().map(|(metric, at)| (metric.name(), at.as_str())).collect();
     assert_eq!(
         metrics,
-        [
-            ("exact_match", "/results/gsm8k/exact_match,strict-match"),
-            ("seconds", "/total~1time")
-        ]
+        [("exact_match", "/results/gsm8k/exact_match,strict-match"), ("seconds", "/total~1time")]
     );
     let entry = Base::User(gsm8k.metrics[0].0).entry();
     assert_eq!((entry.unit, entry.better), ("%", Direction::Higher));

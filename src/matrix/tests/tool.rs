@@ -41,8 +41,21 @@ fn a_tool_is_told_where_the_engine_answers_and_where_to_write() {
     let dir = "/out/cells/engine-engine/eval.concurrency=16,mode=fast";
     let out = format!("{dir}/out.json");
     let expected = [
-        "lm_eval", "--url", "http://127.0.0.1:4711/v1", "--at", "127.0.0.1:4711", "-m", "org/model",
-        "--streams", "16", "--a b", "--c", "--key", "sk-12345678", "-o", &out,
+        "lm_eval",
+        "--url",
+        "http://127.0.0.1:4711/v1",
+        "--at",
+        "127.0.0.1:4711",
+        "-m",
+        "org/model",
+        "--streams",
+        "16",
+        "--a b",
+        "--c",
+        "--key",
+        "sk-12345678",
+        "-o",
+        &out,
     ];
     assert_eq!(spec.argv, expected);
     assert_eq!((spec.dir, spec.result), (PathBuf::from(dir), PathBuf::from(&out)));
