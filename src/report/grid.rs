@@ -1,5 +1,5 @@
-//! The cells of a run arranged as on a result page: for each test a sheet, rows by context, columns
-//! by concurrency; every other axis makes a block of its own.
+//! The cells of a run arranged as on a result page: for each test a sheet, rows by context or lengths,
+//! columns by concurrency or rate; every other axis makes a block of its own.
 //!
 //! It decides where a cell stands and which words mark its verdict; how that is drawn is decided by
 //! console and Markdown.
@@ -45,7 +45,7 @@ pub struct Block {
     pub cells: Vec<Vec<Option<usize>>>,
 }
 
-const ROWS: [&str; 2] = ["context", "input"];
+const ROWS: [&str; 3] = ["context", "input", "output"];
 const COLUMNS: [&str; 2] = ["concurrency", "request_rate"];
 
 /// Arranges all cells of a record, tests in the order of the plan.

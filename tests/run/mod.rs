@@ -10,6 +10,7 @@ mod judged;
 mod junit;
 mod measured;
 mod page;
+mod prompted;
 mod served;
 mod simulated;
 mod written;
