@@ -8,7 +8,7 @@ use tokgate::matrix::{Selection, expand};
 use tokgate::suite::{LoadOptions, Problem, load};
 
 use crate::harness::{Project, shipped};
-use crate::suite::WHOLE;
+use crate::suite::{SERVED, WHOLE};
 
 /// What people and programs put where it does not belong.
 const ODD: [&str; 34] = [
@@ -125,7 +125,9 @@ fn every_problem_of_a_spoiled_suite_has_a_place_and_a_help() {
         read("suites/llama-cpp-gemma3-270m.toml"),
         read("src/cli/init.toml"),
         read("tests/wild/05-llama-cpp-server-bench.toml"),
+        read("tests/wild/06-llm-d-gateway-rate-ladder.toml"),
         WHOLE.to_owned(),
+        SERVED.to_owned(),
     ];
     let mut dice = Dice(20_270_630);
     for case in 0..CASES {

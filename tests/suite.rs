@@ -1,6 +1,9 @@
 //! Suites that are right: what they come to, through the front door of the suite room.
 
 mod overlays;
+mod served;
+
+pub use served::SERVED;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -100,6 +103,10 @@ fn the_smallest_suite_has_all_defaults() {
     assert_eq!((policy.unjudged, policy.time_limit), (UnjudgedPolicy::Warn, None));
 }
 
+/// What a command test must say.
+const TOOL: &str = "command = \"tool --out {{ cell.dir }}/out.json\"\nresult = \"out.json\"\n\
+    metrics.score = { pointer = \"/score\", better = \"higher\" }\n";
+
 /// What the table of defaults says, a suite that spells it out gets too.
 #[test]
 fn the_table_of_defaults_is_true() {
@@ -111,6 +118,7 @@ fn the_table_of_defaults_is_true() {
         "version = 1\n[suite]\nname = \"my-card\"\n{}[engine]\nkind = \"llama-cpp\"\n\
          command = \"llama-server -m model.gguf --port {{{{ port }}}}\"\n{}[request]\n{}\
          [[test]]\nkind = \"decode\"\n{}ttft-samples = {}\n[[test]]\nkind = \"prefill\"\n{}\
+         [[test]]\nkind = \"serve\"\n{}[[test]]\nkind = \"command\"\n{TOOL}{}\
          [[expect]]\nmetric = \"output-throughput\"\nmin = 50\n{}[policy]\n{}",
         key("suite.tags"),
         several(&[
@@ -137,6 +145,15 @@ fn the_table_of_defaults_is_true() {
         ]),
         value("test.ttft-samples").split(',').next().unwrap(),
         key("test.samples"),
+        several(&[
+            "test.arrival",
+            "test.requests-per-stream",
+            "test.warmup-per-stream",
+            "test.input",
+            "test.output",
+            "test.repeat",
+        ]),
+        several(&["test.timeout", "test.repeat"]),
         several(&["expect.slack", "expect.severity"]),
         several(&[
             "policy.alpha",
@@ -146,12 +163,22 @@ fn the_table_of_defaults_is_true() {
             "policy.restarts"
         ]),
     );
-    let bare = "version = 1\n[suite]\nname = \"my-card\"\n[engine]\nkind = \"llama-cpp\"\n\
-         command = \"llama-server -m model.gguf --port {{ port }}\"\n[[test]]\nkind = \"decode\"\n\
-         [[test]]\nkind = \"prefill\"\n[[expect]]\nmetric = \"output-throughput\"\nmin = 50\n";
-    let (spelled, bare) = (suite(&spelled), suite(bare));
+    let bare = format!(
+        "version = 1\n[suite]\nname = \"my-card\"\n[engine]\nkind = \"llama-cpp\"\n\
+         command = \"llama-server -m model.gguf --port {{{{ port }}}}\"\n[[test]]\nkind = \"decode\"\n\
+         [[test]]\nkind = \"prefill\"\n[[test]]\nkind = \"serve\"\n[[test]]\nkind = \"command\"\n{TOOL}\
+         [[expect]]\nmetric = \"output-throughput\"\nmin = 50\n"
+    );
+    let (spelled, bare) = (suite(&spelled), suite(&bare));
     let tests = |suite: &Suite| {
-        let of = |test: &tokgate::suite::model::Test| (test.kind.clone(), test.request.clone());
+        let of = |test: &tokgate::suite::model::Test| {
+            let mut kind = test.kind.clone();
+            if let TestSetting::Command(setting) = &mut kind {
+                // Its place is another one.
+                (setting.command.place, setting.command.span) = Default::default();
+            }
+            (kind, test.request.clone())
+        };
         suite.tests.iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(tests(&spelled), tests(&bare));

@@ -1,5 +1,5 @@
-//! Public configurations, respelled: what can be said today passes whole, and of the rest nothing is
-//! wrong but what is not built yet.
+//! Public configurations, respelled: what can be said today passes whole and starts its engines with the
+//! arguments of the source; of the rest nothing is wrong but what is not built yet.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,12 @@ fn said(arguments: &[&str], file: &str) -> (Option<i32>, String, String) {
     let output = tokgate()
         .current_dir(shipped(""))
         .env("HOME", "/home/me")
+        .env("HF_HOME", "/hf cache")
+        .env("VLLM_IMAGE", "vllm/vllm-openai:nightly")
+        .env("GATEWAY_URL", "http://gateway/v1")
+        .env("GATEWAY_TOKEN", "a-token-of-the-gateway")
+        .env("POD_0", "pod-0")
+        .env("POD_1", "pod-1")
         .env("NO_COLOR", "1")
         .args(arguments)
         .arg(format!("{FOLDER}/{file}"))
@@ -37,16 +43,95 @@ fn problems(said: &str) -> BTreeSet<String> {
     found
 }
 
-#[test]
-fn one_card_two_builds_passes_with_the_arguments_of_its_source() {
-    let file = "05-llama-cpp-server-bench.toml";
+/// What `list` says of a suite's launches, as name and arguments, and its number of cells.
+fn listed(file: &str) -> (Vec<(String, String)>, usize) {
     let (code, stdout, stderr) = said(&["check"], file);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let (code, stdout, _) = said(&["list", "--format", "json"], file);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(0), "{file}: {stdout}{stderr}");
+    let (code, stdout, stderr) = said(&["list", "--format", "json"], file);
+    assert_eq!(code, Some(0), "{file}: {stderr}");
     let lines: Vec<Value> =
         stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let launches: Vec<&Value> = lines.iter().filter(|line| line["type"] == "launch").collect();
+    let launches = lines
+        .iter()
+        .filter(|line| line["type"] == "launch")
+        .map(|launch| {
+            let words = launch["argv"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let words: Vec<&str> = words.iter().map(|word| word.as_str().unwrap()).collect();
+            let told = match words.as_slice() {
+                [] => launch["url"].as_str().unwrap().to_owned(),
+                words => shell_words::join(words),
+            };
+            (launch["name"].as_str().unwrap().to_owned(), told)
+        })
+        .collect();
+    (launches, lines.iter().filter(|line| line["type"] == "cell").count())
+}
+
+fn launch(name: &str, command: &str) -> (String, String) {
+    (name.to_owned(), shell_words::join(shell_words::split(command).unwrap()))
+}
+
+#[test]
+fn a_nightly_in_a_container_starts_as_its_source_does() {
+    let (launches, cells) = listed("01-perf-eval-gpt-oss-120b-h200.toml");
+    let command = "docker run --rm --name tokgate-{run.id} --gpus all --ipc=host \
+        --ulimit nofile=65536:65536 -e VLLM_ENGINE_READY_TIMEOUT_S=3600 -e 'HF_HOME=/hf cache' \
+        -v '/hf cache:/hf cache' -p 127.0.0.1:{port}:{port} vllm/vllm-openai:nightly \
+        openai/gpt-oss-120b --port {port} --tensor-parallel-size 4 --max-model-len 32768 \
+        --max-num-seqs 512 --tool-call-parser openai --enable-auto-tool-choice";
+    assert_eq!((launches, cells), (vec![launch("engine", command)], 2));
+}
+
+#[test]
+fn a_sweep_over_two_layouts_starts_two_engines() {
+    let (launches, cells) = listed("03-inferencex-dsv4-h200-slurm.toml");
+    let command = |layout: &str| {
+        format!(
+            "vllm serve deepseek-ai/DeepSeek-V4-Pro --host 127.0.0.1 --port {{port}} \
+             --trust-remote-code --kv-cache-dtype fp8 --block-size 256 --no-enable-prefix-caching \
+             {layout} --max-model-len 10240 --quantization deepseek_v4_fp8 \
+             --gpu-memory-utilization 0.95 --max-num-seqs 512 --max-num-batched-tokens 512 \
+             --no-enable-flashinfer-autotune --compilation-config \
+             '{{\"mode\":0,\"cudagraph_mode\":\"FULL_DECODE_ONLY\"}}' --tokenizer-mode deepseek_v4 \
+             --tool-call-parser deepseek_v4 --enable-auto-tool-choice --reasoning-parser deepseek_v4"
+        )
+    };
+    let expected = [
+        ("layout=tp8", "--tensor-parallel-size 8 --data-parallel-size 1"),
+        (
+            "layout=dp8ep",
+            "--tensor-parallel-size 1 --data-parallel-size 8 --enable-expert-parallel",
+        ),
+    ];
+    assert_eq!(launches, expected.map(|(name, layout)| launch(name, &command(layout))));
+    // Nine concurrencies and the accuracy, in each.
+    assert_eq!(cells, 20);
+}
+
+#[test]
+fn flags_for_each_test_start_an_engine_for_each() {
+    let (launches, cells) = listed("04-sglang-ci-1gpu.toml");
+    let expected = [
+        ("default", ""),
+        ("no-radix", "--disable-radix-cache"),
+        ("no-chunk", "--chunked-prefill-size -1"),
+        ("triton", "--attention-backend triton --context-length 8192"),
+        ("small-batch", "--max-running-requests 10"),
+    ];
+    let expected = expected.map(|(name, flags)| {
+        let command = format!(
+            "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct \
+             --host 127.0.0.1 --port {{port}} --enable-metrics {flags}"
+        );
+        launch(&format!("server={name}"), &command)
+    });
+    // The first engine serves two tests.
+    assert_eq!((launches, cells), (expected.to_vec(), 6));
+}
+
+#[test]
+fn one_card_and_two_builds_start_six_engines() {
+    let (launches, cells) = listed("05-llama-cpp-server-bench.toml");
     let mut expected = Vec::new();
     for (variant, build) in [("old", "b5449"), ("new", "b5450")] {
         for ftype in ["q4_0", "q8_0", "f16"] {
@@ -55,96 +140,31 @@ fn one_card_two_builds_passes_with_the_arguments_of_its_source() {
                  --host 127.0.0.1 --port {{port}} --n-gpu-layers 99 --flash-attn on --metrics \
                  --batch-size 2048 --ubatch-size 256 --parallel 8 --ctx-size 16384"
             );
-            let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            expected.push((format!("{variant}.ftype={ftype}"), argv));
+            expected.push(launch(&format!("{variant}.ftype={ftype}"), &command));
         }
     }
-    let found: Vec<(String, Vec<String>)> = launches
-        .iter()
-        .map(|launch| {
-            let words = launch["argv"].as_array().unwrap().iter();
-            (
-                launch["name"].as_str().unwrap().to_owned(),
-                words.map(|word| word.as_str().unwrap().to_owned()).collect(),
-            )
-        })
-        .collect();
-    assert_eq!(found, expected);
-    // Two contexts of prefill, two concurrencies of decode, in each of six engines.
-    assert_eq!(lines.iter().filter(|line| line["type"] == "cell").count(), 24);
+    assert_eq!(launches, expected);
+    // Two contexts of prefill and two concurrencies of decode in each engine, the chats in two.
+    assert_eq!(cells, 26);
 }
 
-/// The others wait for kinds of tests and keys that come later. What is refused is these, and
-/// nothing besides; when one of them is built, this list must shrink. (What could only be said of a
-/// test whose kind is known waits with it; the arguments of their engines are tested in `matrix`.)
 #[test]
-fn of_the_others_nothing_is_wrong_but_what_is_not_built() {
-    let waits: &[(&str, &[&str])] = &[
-        (
-            "01-perf-eval-gpt-oss-120b-h200.toml",
-            &[
-                "`command` is not a value of `kind`",
-                "`serve` is not a value of `kind`",
-                "unknown key `command` in [[test]]",
-                "unknown key `metrics` in [[test]]",
-                "unknown key `repeat` in [[test]]",
-                "unknown key `requests` in [[test]]",
-                "unknown key `result` in [[test]]",
-                "unknown key `warmup-per-stream` in [[test]]",
-            ],
-        ),
-        (
-            "02-vllm-ci-serving-tests.toml",
-            &[
-                "`serve` is not a value of `kind`",
-                "unknown key `against` in [[expect]]",
-                "unknown key `dataset` in [[test]]",
-                "unknown key `min-ratio` in [[expect]]",
-                "unknown key `requests` in [[test]]",
-            ],
-        ),
-        (
-            "03-inferencex-dsv4-h200-slurm.toml",
-            &[
-                "`command` is not a value of `kind`",
-                "`exact_match` is not a metric",
-                "`serve` is not a value of `kind`",
-                "unknown key `command` in [[test]]",
-                "unknown key `metrics` in [[test]]",
-                "unknown key `requests-per-stream` in [[test]]",
-                "unknown key `result` in [[test]]",
-                "unknown key `warmup-per-stream` in [[test]]",
-            ],
-        ),
-        (
-            "04-sglang-ci-1gpu.toml",
-            &[
-                "`e2e-latency.p50` is not a metric",
-                "`serve` is not a value of `kind`",
-                "unknown key `arrival` in [[test]]",
-                "unknown key `dataset` in [[test]]",
-                "unknown key `requests` in [[test]]",
-            ],
-        ),
-        (
-            "06-llm-d-gateway-rate-ladder.toml",
-            &[
-                "`error-rate` is not a metric",
-                "`goodput` is not a metric",
-                "`serve` is not a value of `kind`",
-                "unknown key `arrival` in [[test]]",
-                "unknown key `input` in [[test]]",
-                "unknown key `output` in [[test]]",
-                "unknown key `slo` in [[test]]",
-            ],
-        ),
-    ];
-    for (file, expected) in waits {
-        let (code, _, stderr) = said(&["check"], file);
-        assert_eq!(code, Some(20), "{file}: {stderr}");
-        let expected: BTreeSet<String> = expected.iter().map(|&word| word.to_owned()).collect();
-        assert_eq!(problems(&stderr), expected, "{file}:\n{stderr}");
-    }
+fn a_ladder_of_rates_finds_its_gateway() {
+    let (launches, cells) = listed("06-llm-d-gateway-rate-ladder.toml");
+    assert_eq!(launches, [("engine".to_owned(), "http://gateway".to_owned())]);
+    assert_eq!(cells, 16);
+}
+
+/// One waits for bounds against a baseline. What is refused is these, and nothing besides; when they
+/// are built, this list must shrink. (The arguments of its engines are tested in `matrix`.)
+#[test]
+fn of_the_other_nothing_is_wrong_but_what_is_not_built() {
+    let file = "02-vllm-ci-serving-tests.toml";
+    let (code, _, stderr) = said(&["check"], file);
+    assert_eq!(code, Some(20), "{file}: {stderr}");
+    let expected = ["unknown key `against` in [[expect]]", "unknown key `min-ratio` in [[expect]]"];
+    let expected: BTreeSet<String> = expected.iter().map(|&word| word.to_owned()).collect();
+    assert_eq!(problems(&stderr), expected, "{file}:\n{stderr}");
 }
 
 /// What an editor that reads draft 7 says of a suite.
@@ -155,8 +175,11 @@ fn editors_take_every_suite_and_no_misspelled_key() {
     let validator = jsonschema::draft7::new(&schema).unwrap();
     let right = |text: &str| validator.is_valid(&to_json(&parse(text, 0).unwrap()));
     let of_ours = std::fs::read_dir(shipped("suites")).unwrap().map(|entry| entry.unwrap().path());
-    let of_others = shipped("tests/wild/05-llama-cpp-server-bench.toml");
-    let suites = of_ours.chain([of_others, shipped("src/cli/init.toml")]);
+    let of_others = ["01-perf-eval-gpt-oss-120b-h200", "03-inferencex-dsv4-h200-slurm"]
+        .into_iter()
+        .chain(["04-sglang-ci-1gpu", "05-llama-cpp-server-bench", "06-llm-d-gateway-rate-ladder"])
+        .map(|name| shipped(&format!("{FOLDER}/{name}.toml")));
+    let suites = of_ours.chain(of_others).chain([shipped("src/cli/init.toml")]);
     for path in suites.filter(|path| path.extension().is_some_and(|it| it == "toml")) {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(right(&text), "{}", path.display());

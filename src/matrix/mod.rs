@@ -42,7 +42,7 @@ pub struct Plan {
     pub cells: Vec<Cell>,
     /// Hash of suite tree and selection.
     pub hash: String,
-    /// What is worth a word and stops nothing, such as a secret that is not set yet.
+    /// What is worth a word and stops nothing, such as an engine that nothing tells its port.
     pub warnings: Vec<Trouble>,
     /// Where the bounds and quarantines of a cell are looked up.
     index: Arc<bound::Index>,

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::engine::{Kind, ReadySpec};
 use crate::judge::{Severity, Side};
-use crate::load::Api;
+use crate::load::{Api, Arrival, Length};
+use crate::measure::{Direction, UserMetric};
 use crate::quantity::Unreadable;
 use crate::suite::model::*;
 
@@ -43,6 +44,10 @@ pub(crate) fn tokens(name: &str, values: &[u64]) -> Axis {
 
 pub(crate) fn counts(name: &str, values: &[i64]) -> Axis {
     axis(name, AxisKind::Count, values.iter().map(|n| AxisValue::Integer(*n)).collect())
+}
+
+pub(crate) fn rates(name: &str, values: &[f64]) -> Axis {
+    axis(name, AxisKind::Rate, values.iter().map(|n| AxisValue::Float(*n)).collect())
 }
 
 pub(crate) fn words(name: &str, values: &[&str]) -> Axis {
@@ -106,7 +111,52 @@ pub(crate) fn decode(name: &str) -> SampleTest {
     )
 }
 
+pub(crate) fn serve(name: &str) -> SampleTest {
+    let plain = |tokens| LengthSetting::Plain(Length::Fixed(tokens));
+    test(
+        name,
+        TestSetting::Serve(Box::new(ServeSetting {
+            arrival: Arrival::Closed,
+            amount: Amount::PerStream(10),
+            warmup_per_stream: 1,
+            input: plain(1024),
+            output: plain(256),
+            dataset: None,
+            prefix: Prefix::Unique,
+            slo: Slo::default(),
+            repeat: 1,
+            concurrency: 1,
+        })),
+    )
+}
+
+/// A command test with the metric `score`.
+pub(crate) fn tool(name: &str, line: &str, result: &str) -> SampleTest {
+    test(
+        name,
+        TestSetting::Command(Box::new(CommandSetting {
+            command: command(line),
+            result: result.to_owned(),
+            preset: None,
+            metrics: vec![(
+                UserMetric::new("score", "%", Direction::Higher),
+                "/score".to_owned(),
+            )],
+            timeout: Duration::from_secs(3600),
+            repeat: 1,
+        })),
+    )
+}
+
 impl SampleTest {
+    /// Changes the setting of a serve test.
+    pub(crate) fn serving(mut self, change: impl Fn(&mut ServeSetting)) -> SampleTest {
+        if let TestSetting::Serve(setting) = &mut self.0.kind {
+            change(setting);
+        }
+        self
+    }
+
     pub(crate) fn axis(mut self, axis: Axis) -> SampleTest {
         self.0.axes.push(axis);
         self

@@ -1,6 +1,8 @@
 //! The matrix by example: what plans come of suites.
 
 mod property;
+mod serve;
+mod tool;
 mod wild;
 
 use std::collections::HashSet;
@@ -483,17 +485,6 @@ fn a_matrix_beyond_reason_is_refused() {
         .axis(sample::counts("b", &long));
     let told = troubles(&Sample::new("serve").test(test));
     assert!(told[0].starts_with("[too-many-cells]: the matrix has 1000000000 cells"), "{told:?}");
-}
-
-#[test]
-fn a_secret_that_is_not_set_is_a_warning() {
-    let sample = page().setting(|setting| {
-        let source = crate::suite::model::SecretSource::Env("TOKGATE_TEST_NOT_SET".to_owned());
-        setting.secrets.push(("token".to_owned(), source));
-    });
-    let warnings = plan(&sample).warnings;
-    assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].warning && warnings[0].code == "unset-secret");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{Selection, Trouble};
 use crate::judge::{Severity, Side};
 use crate::suite::model::{
     AxisValue, CommandForm, CommandText, EngineSource, GridLimit, Key, Limits, Place, Predicate,
-    SecretSource, Selector, Suite, TestSetting,
+    Selector, Suite, TestSetting,
 };
 use crate::template::{self, TemplateError, nearest};
 
@@ -45,7 +45,7 @@ pub(super) fn size(suite: &Suite, most: u128) -> Vec<Trouble> {
     troubles
 }
 
-/// What needs no cell: setup commands, pasted habits, secrets, selectors' names, bounds twice.
+/// What needs no cell: setup commands, pasted habits, selectors' names, bounds twice.
 pub(super) fn whole(
     suite: &Suite,
     scenes: &[Scene],
@@ -59,7 +59,6 @@ pub(super) fn whole(
     }
     habits(suite, troubles);
     portless(suite, troubles);
-    secrets(suite, troubles);
     for selector in selection.alternatives.iter().chain(&selection.skip) {
         let all: Vec<usize> = (0..suite.tests.len()).collect();
         let named = misnamed(suite, selector, &all, None);
@@ -151,25 +150,6 @@ fn habits_of(command: &CommandText, shell: bool) -> Vec<TemplateError> {
         CommandForm::Line(line) if shell => template::pasted_habits_in_shell(line),
         CommandForm::Line(line) => template::pasted_habits(line),
         CommandForm::Words(words) => template::pasted_habits_in_words(words),
-    }
-}
-
-fn secrets(suite: &Suite, troubles: &mut Vec<Trouble>) {
-    for (name, source) in suite.settings.iter().flat_map(|setting| &setting.secrets) {
-        if let SecretSource::Env(variable) = source
-            && std::env::var_os(variable).is_none()
-        {
-            troubles.push(Trouble {
-                warning: true,
-                ..Trouble::new(
-                    "unset-secret",
-                    format!(
-                        "the environment variable {variable} of the secret `{name}` is not set"
-                    ),
-                )
-                .help(format!("set {variable} before the run"))
-            });
-        }
     }
 }
 

@@ -53,7 +53,9 @@ fn launches_of(text: &str) -> Sample {
     for (index, test) in file["test"].as_array().unwrap().iter().enumerate() {
         let mut made = sample::decode(&format!("test-{index}"));
         let own = test.get("matrix").and_then(toml::Value::as_table).unwrap_or(&none);
-        for (name, values) in table("matrix").iter().chain(own) {
+        let of_all = table("matrix");
+        let of_all = of_all.iter().filter(|(name, _)| !own.contains_key(name.as_str()));
+        for (name, values) in of_all.chain(own) {
             // Only axes of tables and words matter to these commands, and `concurrency` to one.
             let Some(values) = values.as_array() else { continue };
             let axis_value = |value: &toml::Value| match value {

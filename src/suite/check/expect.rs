@@ -269,7 +269,7 @@ impl Checker<'_> {
                 (side, Limits::Scalar { value: number, place, span: value.span.clone() })
             }));
         }
-        if !written && !self.known.lost.contains("min") && !self.known.lost.contains("max") {
+        if !written && self.kept(&["min", "max", "min-ratio", "max-ratio"]) {
             let key = if right == Side::Min { "min" } else { "max" };
             self.say(
                 Problem::at("no-bound", table.span.clone(), "this expectation expects nothing")
