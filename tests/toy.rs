@@ -61,12 +61,12 @@ impl Asked {
         }
     }
 
-    /// A good answer: what was asked for, a token an event, a millisecond apart.
+    /// A good answer: what was asked for, a token an event, two milliseconds apart.
     pub fn stream(&self) -> Stream {
         Stream {
             chat: self.is_chat(),
             first: Duration::from_millis(1),
-            step: Duration::from_millis(1),
+            step: Duration::from_millis(2),
             tokens: self.max_tokens(),
             finish: "length",
             prompt: self.prompt().len() as u64,

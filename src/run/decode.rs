@@ -38,6 +38,8 @@ const WATCH_PACE: Duration = Duration::from_secs(1);
 /// How long streams may emit before a queue that does not empty is taken as the engine's state.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(20);
 
+/// Output of requests that are to be served side by side, in tokens.
+const TOGETHER: u64 = 8;
 /// Ordinal of the wave that warms up, behind those that are measured.
 const REHEARSAL: u64 = 1 << 31;
 /// Ordinal of the first request of a looping stream, behind those of the waves.
@@ -233,12 +235,19 @@ impl<'a> Lanes<'a> {
         let mut waves = Vec::with_capacity(count as usize);
         let lags = Lags::default();
         let mut requests = form.requests(&self.prompts, 1)?;
-        // The first wave may pay for compiling what so many requests of this length need.
         if before == 0 {
             bench.phase("warm-up", format!("a wave of {streams}"));
             if self.prefix == Prefix::Cold {
                 requests = self.cold(form, REHEARSAL)?;
+            } else if streams > 1 {
+                // An engine may have a cache for each of its slots. Requests of one token slip through
+                // the same slot one after another; these have to share it out among them.
+                let together = form.requests(&self.prompts, TOGETHER)?;
+                for trace in wave(&mut self.clients, &together).await {
+                    tally.count(&trace);
+                }
             }
+            // The first wave may pay for compiling what so many requests of this length need.
             for trace in wave(&mut self.clients, &requests).await {
                 tally.count(&trace);
             }

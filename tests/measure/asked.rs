@@ -1,6 +1,6 @@
 //! What requests say: the bytes that the engine was sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -86,11 +86,20 @@ fn the_same_seed_sends_the_same_bytes_and_another_run_sends_others() {
 
 #[test]
 fn two_launches_of_one_run_send_different_prompts() {
-    let toy = toy();
-    let variants = "[variant.a]\nvars.x = 1\n[variant.b]\nvars.x = 2\n[vars]\nx = 0\n";
-    let project = suite(&toy, "vllm", "", &format!("{variants}{PREFILL}"));
-    project.run(&["--seed", "7"]).exits(0);
-    let all: Vec<String> = toy.asked().iter().map(|one| one.body["prompt"].to_string()).collect();
-    let different: BTreeSet<&String> = all.iter().collect();
-    assert_eq!(different.len(), all.len());
+    for api in ["completions", "chat"] {
+        let toy = toy();
+        let request =
+            format!("api = \"{api}\"\nheaders = {{ x-launch = \"{{{{ launch.id }}}}\" }}");
+        let variants = "[variant.a]\nvars.x = 1\n[variant.b]\nvars.x = 2\n[vars]\nx = 0\n";
+        let decode = decode("matrix.concurrency = [3]");
+        let project = suite(&toy, "vllm", &request, &format!("{variants}{PREFILL}{decode}"));
+        project.run(&["--seed", "7"]).exits(0);
+        let mut prompts: BTreeMap<String, BTreeSet<Vec<u64>>> = BTreeMap::new();
+        for one in toy.asked() {
+            prompts.entry(one.headers["x-launch"].clone()).or_default().insert(one.prompt());
+        }
+        let launches: Vec<_> = prompts.values().collect();
+        assert_eq!(launches.len(), 2);
+        assert!(launches[0].len() > 6 && launches[0].is_disjoint(launches[1]), "{api}");
+    }
 }

@@ -16,7 +16,7 @@ fn a_proxy_that_collects_events_is_told_and_its_gaps_are_no_speed() {
         acts.extend([chunk("data: [DONE]\n\n"), end()]);
         acts
     });
-    let ran = suite(&toy, "vllm", "", &decode("max-output = 32")).run(&[]).exits(0);
+    let ran = suite(&toy, "vllm", "", &decode("max-output = 128")).run(&[]).exits(0);
     let found = measured(&ran, 0);
     let words = faulty(&found, "buffered", "notice");
     assert!(words.starts_with("buffered: 100 % of the events"), "{words}");
@@ -56,7 +56,7 @@ fn several_tokens_in_an_event_are_no_buffer_and_each_has_its_share_of_the_gap() 
         acts.extend([chunk("data: [DONE]\n\n"), end()]);
         acts
     });
-    let ran = suite(&toy, "vllm", "", &decode("max-output = 64")).run(&[]).exits(0);
+    let ran = suite(&toy, "vllm", "", &decode("max-output = 128")).run(&[]).exits(0);
     let found = measured(&ran, 0);
     sound(&found);
     assert!(super::checks(&found, "buffered")[0].0.is_null(), "{found}");
