@@ -1,0 +1,113 @@
+//! What is estimated of a metric of a cell, and how far a late client can move it.
+
+use std::time::Duration;
+
+use super::Sight;
+use crate::judge::{Estimate, interval};
+use crate::measure::{Base, Metric, Observations, Stat};
+
+impl Sight<'_> {
+    pub(super) fn estimate(&self, metric: Metric) -> Result<Estimate, String> {
+        let observations = &self.measurement.observations;
+        let observed = observations
+            .get(&metric.base)
+            .ok_or_else(|| format!("no {} was observed", metric.base.entry().name))?;
+        let alpha = self.policy.alpha;
+        let level = |of: &Observations| {
+            if self.extendable {
+                interval::levels(of, metric.stat, alpha, self.measurement.extended)
+            } else {
+                alpha
+            }
+        };
+        let found = match observations.get(&Base::PerRequestThroughput) {
+            // The requests of a window share its steps, whose noise only its batches tell.
+            Some(rates @ Observations::Batches { .. }) if metric.base == Base::Tpot => {
+                let level = level(rates).min(level(observed));
+                interval::estimate_in_window(observed, metric.stat, rates, level)
+            }
+            Some(_) | None => {
+                let shared = self.shared(metric.base);
+                interval::estimate_shared(observed, metric.stat, level(observed), shared)
+            }
+        };
+        let found = found.map_err(|why| why.to_string())?;
+        let divisor = if metric.per_gpu { f64::from(self.gpus.max(1)) } else { 1.0 };
+        Ok(Estimate {
+            value: found.value / divisor,
+            lower: found.lower.map(|lower| lower / divisor),
+            upper: found.upper.map(|upper| upper / divisor),
+            ..found
+        })
+    }
+
+    /// How many samples of a gap one decode step makes: one for each stream that runs, and for
+    /// tokens one for each that an event carries.
+    fn shared(&self, base: Base) -> f64 {
+        let observations = &self.measurement.observations;
+        let count = |base| observations.get(&base).map_or(0.0, |o| o.count() as f64);
+        let streams = match observations.get(&Base::ActiveRequests) {
+            Some(Observations::Exact(active)) => active.round().max(1.0),
+            Some(_) | None => 1.0,
+        };
+        match base {
+            Base::ChunkGap => streams,
+            Base::Itl if count(Base::ChunkGap) > 0.0 => {
+                streams * (count(Base::Itl) / count(Base::ChunkGap)).max(1.0)
+            }
+            Base::Itl
+            | Base::OutputThroughput
+            | Base::PerRequestThroughput
+            | Base::Ttft
+            | Base::Tpot
+            | Base::PrefillThroughput
+            | Base::ActiveRequests
+            | Base::CompletedRequests
+            | Base::OutputTokens
+            | Base::MeasuredTime
+            | Base::ReadyTime
+            | Base::KvCapacity
+            | Base::E2eLatency
+            | Base::TtftDue
+            | Base::E2eLatencyDue
+            | Base::RequestThroughput
+            | Base::Goodput
+            | Base::ErrorRate
+            | Base::User(_) => 1.0,
+        }
+    }
+
+    /// How far a lag can move a figure, in its unit.
+    pub(super) fn shift(&self, base: Base, value: f64, lag: Duration) -> f64 {
+        let seconds = lag.as_secs_f64();
+        let observations = &self.measurement.observations;
+        let known = |base, stat| observations.get(&base).and_then(|o| interval::value(o, stat));
+        match base {
+            Base::Ttft
+            | Base::Tpot
+            | Base::Itl
+            | Base::ChunkGap
+            | Base::E2eLatency
+            | Base::TtftDue
+            | Base::E2eLatencyDue => seconds * 1e3,
+            Base::ReadyTime | Base::MeasuredTime => seconds,
+            Base::OutputThroughput
+            | Base::PerRequestThroughput
+            | Base::ActiveRequests
+            | Base::RequestThroughput
+            | Base::Goodput => {
+                let window = known(Base::MeasuredTime, None).unwrap_or(0.0);
+                value * (2.0 * seconds / window.max(seconds))
+            }
+            Base::PrefillThroughput => {
+                let ttft = known(Base::Ttft, Some(Stat::P50)).unwrap_or(0.0) / 1e3;
+                value * (seconds / ttft.max(seconds).max(1e-9))
+            }
+            Base::CompletedRequests
+            | Base::OutputTokens
+            | Base::KvCapacity
+            | Base::ErrorRate
+            | Base::User(_) => 0.0,
+        }
+    }
+}
