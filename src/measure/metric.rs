@@ -370,10 +370,10 @@ impl Base {
 
 impl Serialize for Base {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Base::User(metric) => serializer.serialize_str(&metric.spelled()),
-            _catalogued => serializer.serialize_str(self.entry().name),
+        if let Base::User(metric) = self {
+            return serializer.serialize_str(&metric.spelled());
         }
+        serializer.serialize_str(self.entry().name)
     }
 }
 
@@ -512,10 +512,10 @@ impl From<UserMetric> for Metric {
 
 impl Serialize for Metric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.base {
-            Base::User(metric) => serializer.serialize_str(&metric.spelled()),
-            _catalogued => serializer.collect_str(self),
+        if let Base::User(metric) = self.base {
+            return serializer.serialize_str(&metric.spelled());
         }
+        serializer.collect_str(self)
     }
 }
 
