@@ -57,7 +57,11 @@ impl Asked {
         };
         match prompt {
             Value::Array(ids) => ids.iter().map(|id| id.as_u64().unwrap()).collect(),
-            text => tokenize(text.as_str().unwrap()),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => tokenize(prompt.as_str().unwrap()),
         }
     }
 

@@ -76,7 +76,7 @@ fn engine() -> Toy {
     Toy::start(|asked: &Asked| {
         let how: usize = asked.headers["x-how"].parse().unwrap();
         // A connection that breaks is tried once more, since it may have been closed while idle.
-        let bad = asked.n % 4 == 0 || (how == 0 && asked.n % 4 == 1);
+        let bad = asked.n.is_multiple_of(4) || (how == 0 && asked.n % 4 == 1);
         if bad && asked.max_tokens() > 1 {
             return failing(how);
         }

@@ -79,7 +79,7 @@ fn stopping(finish: &'static str) -> Toy {
     Toy::start(move |asked| {
         let mut stream = asked.stream();
         stream.step = Duration::from_millis(10);
-        if asked.n % 3 == 0 && stream.tokens > 4 {
+        if asked.n.is_multiple_of(3) && stream.tokens > 4 {
             (stream.tokens, stream.finish) = (4, finish);
         }
         stream.acts()

@@ -5,6 +5,7 @@ mod asked;
 mod buffered;
 mod client;
 mod compiling;
+mod doubtful;
 mod failed_requests;
 mod lengths;
 mod preemption;
