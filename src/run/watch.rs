@@ -37,10 +37,8 @@ pub(super) async fn drained(bench: &Bench<'_>) -> bool {
 
 /// What the engine's gauges showed over the cell.
 pub(super) struct Watch {
-    /// Whether there are metrics at all.
-    askable: bool,
-    /// Whether they have the gauge of a queue's other side: requests that run.
     readable: bool,
+    before: Option<Gauges>,
     readings: Readings,
     queue: Queue,
     streams: u32,
@@ -52,8 +50,8 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(before: Option<&Gauges>, streams: u32, setting: &DecodeSetting) -> Watch {
         Watch {
-            askable: before.is_some(),
-            readable: before.is_some_and(|gauges| gauges.running.is_some()),
+            readable: before.is_some(),
+            before: before.copied(),
             readings: Readings::begin(before),
             queue: Queue::default(),
             streams,
@@ -67,7 +65,7 @@ impl Watch {
     /// Reads the gauges, where they can be read; true where all streams run and none waits. A queue
     /// counts against the engine once the window is open.
     pub(super) async fn read(&mut self, bench: &Bench<'_>, open: bool) -> bool {
-        if !self.askable {
+        if !self.readable {
             return false;
         }
         match bench.remote.gauges().await {
@@ -78,8 +76,10 @@ impl Watch {
 
     fn see(&mut self, gauges: &Gauges, open: bool) -> bool {
         let waiting = gauges.waiting.unwrap_or(0.0);
-        if open {
+        if open && gauges.waiting.is_some() {
             self.queue.see(waiting as u64);
+        }
+        if open {
             self.readings.see(gauges);
         } else {
             self.readings.count(gauges);
@@ -88,7 +88,7 @@ impl Watch {
     }
 
     pub(super) fn checks(&self) -> [Check; 2] {
-        let queue = self.readable.then_some(self.queue);
+        let queue = self.before.and_then(|gauges| gauges.waiting).map(|_| self.queue);
         let preempted = self.readings.preemptions();
         [validity::queued(queue, self.streams, self.output), validity::preemption(preempted)]
     }
