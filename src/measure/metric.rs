@@ -123,7 +123,7 @@ pub enum Base {
     ChunkGap,
     /// (prompt − cached) ÷ TTFT.
     PrefillThroughput,
-    /// Streams that emit, averaged over the window.
+    /// Streams that emit, of a serve test requests in flight, averaged over the window.
     ActiveRequests,
     /// Requests that ended in the window.
     CompletedRequests,
@@ -294,7 +294,7 @@ pub const CATALOGUE: [Entry; 19] = [
         latency: false,
         per_gpu: false,
         tests: &[Decode, Serve],
-        formula: "emitting streams, averaged over the window",
+        formula: "emitting streams (serve: requests in flight), averaged over the window",
     },
     Entry {
         base: Base::CompletedRequests,

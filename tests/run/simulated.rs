@@ -102,3 +102,61 @@ fn false_alarms_stay_below_alpha_and_losses_are_found() {
     let extended = cells.iter().filter(|cell| cell["state"]["measured"]["extended"] == true);
     assert!(extended.count() > 50);
 }
+
+/// A test of so many loads alike, each with noise of its own: eight streams whose steps take as long
+/// for one as for all. `bounds` holds for all of its cells.
+fn loads(count: u32, bounds: &str) -> Project {
+    let nights: Vec<u32> = (1..=count).collect();
+    let project = Project::with(&format!(
+        "version = 1\n[suite]\nname = \"loads\"\n[engine]\nkind = \"sim\"\nclock = \"virtual\"\nprofile = \"noisy.toml\"\n\
+         [[test]]\nkind = \"serve\"\ninput = 64\noutput = 32\nrequests-per-stream = 6\nmatrix.concurrency = [8]\n\
+         matrix.night = {nights:?}\n{bounds}"
+    ));
+    project.file("noisy.toml", &PROFILE.replace("at = [1, 4]", "at = [1, 16]"));
+    project
+}
+
+/// A figure in each cell.
+fn figures(record: &Value, of: impl Fn(&Value) -> f64) -> Vec<f64> {
+    let cells = record["cells"].as_array().unwrap().iter();
+    cells.map(|cell| of(&cell["state"]["measured"]["observations"])).collect()
+}
+
+#[test]
+fn requests_that_share_their_steps_raise_no_more_false_alarms() {
+    // What the engine can do is learnt from loads, and asked of others.
+    let record = loads(80, "").run(&["--seed", "1"]).exits(0).record();
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let average = |metric: &str| {
+        mean(&figures(&record, |observed| {
+            let samples = observed[metric]["samples"].as_array().unwrap();
+            mean(&samples.iter().map(|value| value.as_f64().unwrap()).collect::<Vec<_>>())
+        }))
+    };
+    let rate =
+        mean(&figures(&record, |o| o["output-throughput"]["batches"]["rate"].as_f64().unwrap()));
+    let bound = |metric: &str, side: &str, value: f64| {
+        format!("[[expect]]\nmetric = \"{metric}\"\n{side} = {value}\n")
+    };
+    let bounds = [
+        bound("output-throughput", "min", rate),
+        bound("tpot.mean", "max", average("tpot")),
+        bound("e2e-latency.mean", "max", average("e2e-latency")),
+    ];
+    let ran = loads(80, &bounds.concat()).run(&["--seed", "2"]);
+    let most = 0.05 + 3.0 * (0.05f64 * 0.95 / 80.0).sqrt();
+    for index in 0..bounds.len() {
+        let alarms = bound_fails(&ran.record(), "serve", index);
+        assert!(alarms <= most, "{}: {alarms}", bounds[index]);
+    }
+    // A loss of a tenth is found in nearly every load.
+    let worse = [
+        bound("output-throughput", "min", rate / 0.9),
+        bound("tpot.mean", "max", average("tpot") * 0.9),
+    ];
+    let ran = loads(20, &worse.concat()).run(&["--seed", "3"]).exits(10);
+    for index in 0..worse.len() {
+        let found = bound_fails(&ran.record(), "serve", index);
+        assert!(found > 0.85, "{}: {found}", worse[index]);
+    }
+}

@@ -41,8 +41,8 @@ impl Sight<'_> {
         })
     }
 
-    /// How many samples of a gap one decode step makes: one for each stream that runs, and for
-    /// tokens one for each that an event carries.
+    /// How many samples share what befell the engine: one for each request in flight, which share
+    /// its steps and its queue, and for the gaps of tokens one for each that an event carries.
     fn shared(&self, base: Base) -> f64 {
         let observations = &self.measurement.observations;
         let count = |base| observations.get(&base).map_or(0.0, |o| o.count() as f64);
@@ -51,15 +51,18 @@ impl Sight<'_> {
             Some(_) | None => 1.0,
         };
         match base {
-            Base::ChunkGap => streams,
+            Base::ChunkGap
+            | Base::Ttft
+            | Base::Tpot
+            | Base::E2eLatency
+            | Base::TtftDue
+            | Base::E2eLatencyDue => streams,
             Base::Itl if count(Base::ChunkGap) > 0.0 => {
                 streams * (count(Base::Itl) / count(Base::ChunkGap)).max(1.0)
             }
             Base::Itl
             | Base::OutputThroughput
             | Base::PerRequestThroughput
-            | Base::Ttft
-            | Base::Tpot
             | Base::PrefillThroughput
             | Base::ActiveRequests
             | Base::CompletedRequests
@@ -67,9 +70,6 @@ impl Sight<'_> {
             | Base::MeasuredTime
             | Base::ReadyTime
             | Base::KvCapacity
-            | Base::E2eLatency
-            | Base::TtftDue
-            | Base::E2eLatencyDue
             | Base::RequestThroughput
             | Base::Goodput
             | Base::ErrorRate

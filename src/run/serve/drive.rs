@@ -116,7 +116,11 @@ impl Open {
         let mut tasks = JoinSet::new();
         let mut last = start;
         while let Some(due) = self.schedule.next().map(|due| start + due) {
-            ledger.clock.sleep_until(due).await;
+            let mut over = ledger.canceller.handle();
+            tokio::select! {
+                () = over.cancelled() => {}
+                () = ledger.clock.sleep_until(due) => {}
+            }
             if ledger.is_over() {
                 break;
             }
