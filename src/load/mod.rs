@@ -9,6 +9,7 @@ pub mod cancel;
 pub mod client;
 pub mod event;
 pub mod fit;
+mod kernel;
 mod payload;
 pub mod prompt;
 pub mod request;

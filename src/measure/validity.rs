@@ -48,6 +48,8 @@ pub enum CheckKind {
     Concurrency,
     /// Client lag is within `policy.max-client-lag`.
     ClientLag,
+    /// The client's thread has time to spare.
+    ClientBusy,
     /// Enough samples.
     Samples,
     /// Token counts are known.
@@ -88,6 +90,12 @@ const SLOPE_CHANGE: f64 = 0.1;
 impl Check {
     fn new(kind: CheckKind, fault: Option<Fault>, message: String) -> Check {
         Check { kind, fault, message }
+    }
+
+    /// A check that the client fails: nothing that was measured is the engine's.
+    fn of_client(holds: bool, kind: CheckKind, message: String) -> Check {
+        let message = if holds { message } else { format!("the client was the limit: {message}") };
+        Check::unless(holds, kind, Fault::Invalid, message)
     }
 
     fn unless(holds: bool, kind: CheckKind, fault: Fault, message: String) -> Check {
@@ -171,19 +179,61 @@ pub fn cache_state(expected: Cache, prompt: u64, cached: Option<u64>) -> Check {
 pub fn concurrency(delivered: f64, streams: u32) -> Check {
     let holds = delivered >= DELIVERED * f64::from(streams);
     let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
-    Check::unless(holds, CheckKind::Concurrency, Fault::Invalid, message)
+    Check::of_client(holds, CheckKind::Concurrency, message)
 }
 
 /// Whether the client read in time: `p99` of its wake-up delays against `policy.max-client-lag`.
 /// Where such a lag could not change a verdict (`matters`), it is only a notice.
 pub fn client_lag(p99: Duration, allowed: Duration, matters: bool) -> Check {
-    let fault = if matters { Fault::Invalid } else { Fault::Notice };
     let message = format!(
         "client lag {} (p99), {} allowed",
         print_duration(rounded(p99)),
         print_duration(allowed)
     );
-    Check::unless(p99 <= allowed, CheckKind::ClientLag, fault, message)
+    if matters || p99 <= allowed {
+        return Check::of_client(p99 <= allowed, CheckKind::ClientLag, message);
+    }
+    Check::new(CheckKind::ClientLag, Some(Fault::Notice), message)
+}
+
+/// How far a lag of the client can move its stamps.
+///
+/// A stamp of our own is late by the lag. The kernel's is that of the newest bytes of a read: it
+/// moves only where more of the same stream came before we read, for which the lag must reach the
+/// gap between events. Half the median `gap` is taken for that; without one there is one event.
+pub fn stamp_shift(lag: Duration, by_kernel: bool, gap: Option<Duration>) -> Duration {
+    let reaches = gap.is_some_and(|gap| lag >= gap / 2);
+    if by_kernel && !reaches { Duration::ZERO } else { lag }
+}
+
+/// What the thread that reads the streams did over a stretch of measuring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Thread {
+    /// Time that it ran.
+    pub running: Duration,
+    /// Time that it could have run and waited for a core.
+    pub waiting: Duration,
+    /// The whole stretch.
+    pub whole: Duration,
+}
+
+/// A thread that runs for more than this share of the time has none to spare.
+const BUSY: f64 = 0.9;
+
+/// Whether the client's thread had time to spare. `None`: the system does not say.
+pub fn client_busy(thread: Option<Thread>) -> Check {
+    let kind = CheckKind::ClientBusy;
+    let Some(Thread { running, waiting, whole }) = thread.filter(|it| !it.whole.is_zero()) else {
+        return Check::new(kind, None, "the system does not say how busy the client was".into());
+    };
+    let share = |part: Duration| part.as_secs_f64() / whole.as_secs_f64();
+    let message = format!(
+        "the client's thread ran {} % of the time, {} % allowed, and waited {} % for a core",
+        print_number(share(running) * 100.0, 1),
+        percent(BUSY),
+        print_number(share(waiting) * 100.0, 1),
+    );
+    Check::of_client(share(running) <= BUSY, kind, message)
 }
 
 /// Whether there are enough samples to say anything.
@@ -374,10 +424,39 @@ mod tests {
         assert_eq!(concurrency(125.0, 128).fault, Some(Fault::Invalid));
         let late = client_lag(Duration::from_micros(6120), ms(5), true);
         assert_eq!(late.fault, Some(Fault::Invalid));
-        assert_eq!(late.message, "client lag 6.2ms (p99), 5ms allowed");
-        assert_eq!(client_lag(ms(6), ms(5), false).fault, Some(Fault::Notice));
+        assert_eq!(late.message, "the client was the limit: client lag 6.2ms (p99), 5ms allowed");
+        let harmless = client_lag(ms(6), ms(5), false);
+        assert_eq!(harmless.fault, Some(Fault::Notice));
+        assert_eq!(harmless.message, "client lag 6ms (p99), 5ms allowed");
         assert_eq!(client_lag(ms(5), ms(5), true).fault, None);
         assert_eq!(samples(0, 1).fault, Some(Fault::Invalid));
+    }
+
+    #[test]
+    fn a_client_without_time_to_spare_was_the_limit() {
+        let thread = |running, waiting| Thread {
+            running: ms(running),
+            waiting: ms(waiting),
+            whole: Duration::from_secs(10),
+        };
+        // Waiting for a core shows as lag, where it hurts.
+        assert_eq!(client_busy(Some(thread(9000, 900))).fault, None);
+        let full = client_busy(Some(thread(9310, 520)));
+        assert_eq!(full.fault, Some(Fault::Invalid));
+        assert_eq!(
+            full.message,
+            "the client was the limit: the client's thread ran 93.1 % of the time, 90 % allowed, \
+             and waited 5.2 % for a core"
+        );
+        assert_eq!(client_busy(None).fault, None);
+    }
+
+    #[test]
+    fn the_kernels_stamps_move_only_with_a_lag_that_reaches_the_next_event() {
+        assert_eq!(stamp_shift(ms(8), false, Some(ms(20))), ms(8));
+        assert_eq!(stamp_shift(ms(8), true, Some(ms(20))), Duration::ZERO);
+        assert_eq!(stamp_shift(ms(10), true, Some(ms(20))), ms(10));
+        assert_eq!(stamp_shift(ms(500), true, None), Duration::ZERO);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
+use crate::judge::interval;
 use crate::load::{
     Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
     Trace, Warning,
@@ -13,12 +14,14 @@ use crate::load::{
 use crate::matrix::{Cell, Plan};
 use crate::measure::validity::CheckKind;
 use crate::measure::validity::{self, Cache};
-use crate::measure::{Check, Fault, observe};
-use crate::record::Event;
+use crate::measure::{Base, Check, Fault, Stat, observe};
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
+use crate::record::{Event, judgement};
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
+use crate::transport::Transport;
 
 use super::events::Events;
+use super::heartbeat::Lags;
 use super::prompts::{Prompts, Source, Target, cell_number};
 use super::{decode, prefill};
 
@@ -178,6 +181,30 @@ impl Bench<'_> {
             Outcome::Failed(failure) if is_no_answer(failure.class) => Err(failure),
             Outcome::Failed(_) | Outcome::Complete | Outcome::Cancelled => Ok(()),
         }
+    }
+
+    /// The checks of the client itself: its lag, which moves its stamps as far as those of `stamped`
+    /// clients move over events so far apart, and how busy its thread was.
+    pub(super) fn client_checks(
+        &self,
+        measurement: &Measurement,
+        lag: Duration,
+        stamped: bool,
+        lags: &Lags,
+    ) -> Vec<Check> {
+        let gaps = measurement.observations.get(&Base::ChunkGap);
+        let gap = gaps.and_then(|gaps| interval::value(gaps, Some(Stat::P50)));
+        let gap = gap.map(|ms| Duration::from_secs_f64((ms / 1e3).max(0.0)));
+        let shift = validity::stamp_shift(lag, stamped, gap);
+        let matters =
+            judgement::lag_matters(self.planned, measurement, self.policy, self.gpus, shift);
+        let mut checks = vec![validity::client_lag(lag, self.policy.max_client_lag, matters)];
+        match self.endpoint.transport {
+            Transport::Tcp => checks.push(validity::client_busy(lags.thread())),
+            // In virtual time the thread does nothing but work.
+            Transport::InProcess(_) => {}
+        }
+        checks
     }
 
     /// A client with an open connection.

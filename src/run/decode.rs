@@ -66,6 +66,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let canceller = Canceller::new();
     let mut tasks = JoinSet::new();
     let Lanes { clients, prompts, mut lag, .. } = lanes;
+    let stamped = clients.iter().all(Client::is_stamped);
     let mut requests = form.requests(&prompts, setting.max_output)?.into_iter();
     drop(prompts);
     for (stream, client) in (0u32..).zip(clients) {
@@ -122,9 +123,8 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let sight = Sight { window, traces: &traces, waves: &waves, tally: &tally, doubts: &doubts };
     let mut measurement = sight.measurement(bench, streams);
     measurement.checks.extend(watch.checks());
-    let matters =
-        judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
-    measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));
+    let checks = bench.client_checks(&measurement, lag, stamped, &lags);
+    measurement.checks.extend(checks);
     if !idle {
         measurement.warnings.push("the engine was not idle again after the cell".to_owned());
     }

@@ -2,7 +2,6 @@
 
 use crate::load::{Cancel, Outcome, Trace};
 use crate::measure::observe::{self, PrefillSample};
-use crate::measure::validity;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::Prefix;
@@ -26,6 +25,7 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     let source = bench.source(Prefix::Cold, length).await?;
     let form = bench.form();
     let mut client = bench.client().await?;
+    let stamped = client.is_stamped();
     let lags = Lags::default();
     let mut tally = Tally::default();
     let mut taken = Vec::new();
@@ -58,11 +58,8 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             && samples > 1
             && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
         if !more {
-            let lag = lags.p99();
-            let matters =
-                judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
-            let allowed = bench.policy.max_client_lag;
-            measurement.checks.push(validity::client_lag(lag, allowed, matters));
+            let checks = bench.client_checks(&measurement, lags.p99(), stamped, &lags);
+            measurement.checks.extend(checks);
             return Ok(measurement);
         }
         extended = true;
