@@ -152,13 +152,13 @@ impl Target {
                 Socket::tcp(stream, clock).map_err(|error| refused(error.to_string()))?
             }
         };
-        let marks = socket.marks();
+        let (marks, stamped) = (socket.marks(), socket.is_stamped());
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(READ_BUFFER)
             .handshake(socket)
             .await
             .map_err(|error| refused(words(&error)))?;
-        Ok(Box::new(Wire { sender, connection, marks, closed: false, old: None }))
+        Ok(Box::new(Wire { sender, connection, marks, stamped, closed: false, old: None }))
     }
 
     fn request(&self, prepared: &Prepared) -> Result<Request<Full<Bytes>>, Failure> {
@@ -177,6 +177,8 @@ struct Wire {
     sender: SendRequest<Full<Bytes>>,
     connection: Connection<Socket, Full<Bytes>>,
     marks: Arc<Marks>,
+    /// Whether reads have the kernel's stamps.
+    stamped: bool,
     closed: bool,
     /// The answer before, whose body may still have its end to come.
     old: Option<Incoming>,
@@ -306,6 +308,12 @@ impl Client {
             self.wire = Some(self.target.connect(self.clock).await?);
         }
         Ok(())
+    }
+
+    /// Whether its open connection has the kernel's receive stamps, which do not move when we read
+    /// late.
+    pub fn is_stamped(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.stamped)
     }
 
     /// Closes the connection.

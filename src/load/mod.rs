@@ -11,6 +11,7 @@ pub mod client;
 pub mod dataset;
 pub mod event;
 pub mod fit;
+mod kernel;
 pub mod length;
 mod payload;
 pub mod prompt;

@@ -1,22 +1,32 @@
-//! The socket of a measured stream: every read is stamped at once.
+//! The socket of a measured stream: every read is stamped with the time at which its bytes came in.
 //!
 //! It carries bytes over TCP or an in-process pipe and notes two stamps that its owner reads
 //! through [`Marks`]: of the last read, and of the first write since the owner armed it. hyper hands
 //! over a piece of a body only after the read that brought it and before the next one, so that the
-//! last read is that of the piece in hand. The kernel's receive stamps would be taken here too.
+//! last read is that of the piece in hand.
+//!
+//! Over TCP the stamp of a read is the kernel's where it has one, so that it does not move when we
+//! are late; else it is the time at which the read returned. A read has one stamp, that of its
+//! newest bytes: tokens of a stream that came in since the last look share it, as those do that a
+//! server sends in one piece.
 
 use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::DuplexStream;
+use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
+use super::kernel;
 use crate::clock::{Clock, Stamp};
 
 /// Stamps of one socket, shared with its owner.
@@ -30,7 +40,7 @@ pub struct Marks {
 const NEVER: u64 = u64::MAX;
 
 impl Marks {
-    /// When the last read returned, its end-of-stream included.
+    /// When the bytes of the last read came in, or when it found the end of the stream.
     pub fn last_read(&self) -> Stamp {
         Stamp(self.last_read.load(Ordering::Relaxed))
     }
@@ -51,8 +61,53 @@ impl Marks {
 
 #[derive(Debug)]
 enum Way {
-    Tcp(TokioIo<TcpStream>),
+    Tcp(Tcp),
     InProcess(TokioIo<DuplexStream>),
+}
+
+/// A TCP connection. tokio's own type would read, but not hand over what comes beside the bytes.
+#[derive(Debug)]
+struct Tcp {
+    socket: AsyncFd<std::net::TcpStream>,
+    /// Whether the kernel stamps what it receives.
+    stamped: bool,
+}
+
+impl Tcp {
+    /// Reads, and says how long ago the bytes came in, where the kernel does.
+    fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<Option<Duration>>> {
+        loop {
+            let mut guard = ready!(self.socket.poll_read_ready(cx))?;
+            let free = buf.remaining();
+            match kernel::read(self.socket.get_ref().as_fd(), &mut buf) {
+                Ok(read) => {
+                    // Less than there was room for: nothing is left, which spares a look.
+                    if (1..free).contains(&read.bytes) {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(read.age));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.socket.poll_write_ready(cx))?;
+            match io::Write::write_vectored(&mut self.socket.get_ref(), bufs) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
 }
 
 /// A connected socket.
@@ -68,9 +123,14 @@ impl Socket {
     ///
     /// # Errors
     /// The system's, where it refuses `TCP_NODELAY`.
+    #[allow(unsafe_code)]
     pub fn tcp(stream: TcpStream, clock: Clock) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
-        Ok(Socket::new(Way::Tcp(TokioIo::new(stream)), clock))
+        let stream = stream.into_std()?;
+        let stamped = kernel::ask(stream.as_fd());
+        // SAFETY: the stream owns its descriptor, which nobody replaces or closes before both go.
+        let socket = unsafe { AsyncFd::register(stream) }?;
+        Ok(Socket::new(Way::Tcp(Tcp { socket, stamped }), clock))
     }
 
     /// A socket over an in-process pipe.
@@ -81,6 +141,24 @@ impl Socket {
     fn new(way: Way, clock: Clock) -> Socket {
         let marks = Marks { last_read: AtomicU64::new(0), first_write: AtomicU64::new(NEVER) };
         Socket { way, clock, marks: Arc::new(marks) }
+    }
+
+    /// Whether reads have the kernel's stamps.
+    pub fn is_stamped(&self) -> bool {
+        match &self.way {
+            Way::Tcp(tcp) => tcp.stamped,
+            Way::InProcess(_) => false,
+        }
+    }
+
+    /// Notes a read whose bytes came in so long ago. No stamp is earlier than the one before, nor than
+    /// the request: the clock of the kernel's stamps may be set in between.
+    fn read(&self, age: Option<Duration>) {
+        let now = self.clock.now().0;
+        let age = age.map_or(0, |age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+        let sent = self.marks.first_write().map_or(0, |sent| sent.0);
+        let earliest = self.marks.last_read().0.max(sent).min(now);
+        self.marks.last_read.store(now.saturating_sub(age).max(earliest), Ordering::Relaxed);
     }
 
     /// Its stamps.
@@ -104,13 +182,11 @@ impl Read for Socket {
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let result = match &mut self.way {
-            Way::Tcp(io) => Pin::new(io).poll_read(cx, buf),
-            Way::InProcess(io) => Pin::new(io).poll_read(cx, buf),
+            Way::Tcp(tcp) => ready!(tcp.poll_read(cx, buf)),
+            Way::InProcess(io) => ready!(Pin::new(io).poll_read(cx, buf)).map(|()| None),
         };
-        if result.is_ready() {
-            self.marks.last_read.store(self.clock.now().0, Ordering::Relaxed);
-        }
-        result
+        self.read(result.as_ref().ok().copied().flatten());
+        Poll::Ready(result.map(|_| ()))
     }
 }
 
@@ -122,7 +198,7 @@ impl Write for Socket {
     ) -> Poll<io::Result<usize>> {
         let before = self.clock.now();
         let result = match &mut self.way {
-            Way::Tcp(io) => Pin::new(io).poll_write(cx, buf),
+            Way::Tcp(tcp) => tcp.poll_write(cx, &[IoSlice::new(buf)]),
             Way::InProcess(io) => Pin::new(io).poll_write(cx, buf),
         };
         self.wrote(before, &result);
@@ -136,7 +212,7 @@ impl Write for Socket {
     ) -> Poll<io::Result<usize>> {
         let before = self.clock.now();
         let result = match &mut self.way {
-            Way::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+            Way::Tcp(tcp) => tcp.poll_write(cx, bufs),
             Way::InProcess(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         };
         self.wrote(before, &result);
@@ -150,14 +226,14 @@ impl Write for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.way {
-            Way::Tcp(io) => Pin::new(io).poll_flush(cx),
+            Way::Tcp(_) => Poll::Ready(Ok(())),
             Way::InProcess(io) => Pin::new(io).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.way {
-            Way::Tcp(io) => Pin::new(io).poll_shutdown(cx),
+            Way::Tcp(tcp) => Poll::Ready(tcp.socket.get_ref().shutdown(Shutdown::Write)),
             Way::InProcess(io) => Pin::new(io).poll_shutdown(cx),
         }
     }

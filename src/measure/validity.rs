@@ -53,6 +53,8 @@ pub enum CheckKind {
     Concurrency,
     /// Client lag is within `policy.max-client-lag`.
     ClientLag,
+    /// The client's thread has time to spare.
+    ClientBusy,
     /// Enough samples.
     Samples,
     /// Token counts are known.
@@ -95,6 +97,12 @@ const SLOPE_CHANGE: f64 = 0.1;
 impl Check {
     fn new(kind: CheckKind, fault: Option<Fault>, message: String) -> Check {
         Check { kind, fault, message }
+    }
+
+    /// A check that the client fails: nothing that was measured is the engine's.
+    fn of_client(holds: bool, kind: CheckKind, message: String) -> Check {
+        let message = if holds { message } else { format!("the client was the limit: {message}") };
+        Check::unless(holds, kind, Fault::Invalid, message)
     }
 
     fn unless(holds: bool, kind: CheckKind, fault: Fault, message: String) -> Check {
@@ -283,19 +291,61 @@ pub fn buffered(reads: &Reads) -> Check {
 pub fn concurrency(delivered: f64, streams: u32) -> Check {
     let holds = delivered >= DELIVERED * f64::from(streams);
     let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
-    Check::unless(holds, CheckKind::Concurrency, Fault::Invalid, message)
+    Check::of_client(holds, CheckKind::Concurrency, message)
 }
 
 /// Whether the client read in time: `p99` of its wake-up delays against `policy.max-client-lag`.
 /// Where such a lag could not change a verdict (`matters`), it is only a notice.
 pub fn client_lag(p99: Duration, allowed: Duration, matters: bool) -> Check {
-    let fault = if matters { Fault::Invalid } else { Fault::Notice };
     let message = format!(
         "client lag {} (p99), {} allowed",
         print_duration(rounded(p99)),
         print_duration(allowed)
     );
-    Check::unless(p99 <= allowed, CheckKind::ClientLag, fault, message)
+    if matters || p99 <= allowed {
+        return Check::of_client(p99 <= allowed, CheckKind::ClientLag, message);
+    }
+    Check::new(CheckKind::ClientLag, Some(Fault::Notice), message)
+}
+
+/// How far a lag of the client can move its stamps.
+///
+/// A stamp of our own is late by the lag. The kernel's is that of the newest bytes of a read: it
+/// moves only where more of the same stream came before we read, for which the lag must reach the
+/// gap between events. Half the median `gap` is taken for that; without one there is one event.
+pub fn stamp_shift(lag: Duration, by_kernel: bool, gap: Option<Duration>) -> Duration {
+    let reaches = gap.is_some_and(|gap| lag >= gap / 2);
+    if by_kernel && !reaches { Duration::ZERO } else { lag }
+}
+
+/// What the thread that reads the streams did over a stretch of measuring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Thread {
+    /// Time that it ran.
+    pub running: Duration,
+    /// Time that it could have run and waited for a core.
+    pub waiting: Duration,
+    /// The whole stretch.
+    pub whole: Duration,
+}
+
+/// A thread that runs for more than this share of the time has none to spare.
+const BUSY: f64 = 0.9;
+
+/// Whether the client's thread had time to spare. `None`: the system does not say.
+pub fn client_busy(thread: Option<Thread>) -> Check {
+    let kind = CheckKind::ClientBusy;
+    let Some(Thread { running, waiting, whole }) = thread.filter(|it| !it.whole.is_zero()) else {
+        return Check::new(kind, None, "the system does not say how busy the client was".into());
+    };
+    let share = |part: Duration| part.as_secs_f64() / whole.as_secs_f64();
+    let message = format!(
+        "the client's thread ran {} % of the time, {} % allowed, and waited {} % for a core",
+        print_number(share(running) * 100.0, 1),
+        percent(BUSY),
+        print_number(share(waiting) * 100.0, 1),
+    );
+    Check::of_client(share(running) <= BUSY, kind, message)
 }
 
 /// Whether there are enough samples to say anything.

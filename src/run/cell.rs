@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::engine::redact::Redactor;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
+use crate::judge::interval;
 use crate::load::{
     Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
     Trace, Warning,
@@ -14,12 +15,14 @@ use crate::load::{
 use crate::matrix::{Cell, Plan, Runtime};
 use crate::measure::delivery::{Outputs, Reads};
 use crate::measure::validity::{self, Cache, CheckKind};
-use crate::measure::{Check, Fault, observe};
-use crate::record::Event;
+use crate::measure::{Base, Check, Fault, Stat, observe};
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
+use crate::record::{Event, judgement};
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
+use crate::transport::Transport;
 
 use super::events::Events;
+use super::heartbeat::Lags;
 use super::prompts::{Prompts, Source, Target, Wording, cell_number};
 use super::{command, decode, prefill, serve, watch};
 
@@ -198,6 +201,29 @@ impl Bench<'_> {
         }
     }
 
+    /// The checks of the client itself: how late it was, and how busy its thread.
+    pub(super) fn client_checks(
+        &self,
+        measurement: &Measurement,
+        lag: &Lag,
+        lags: &Lags,
+    ) -> Vec<Check> {
+        let gaps = measurement.observations.get(&Base::ChunkGap);
+        let gap = gaps.and_then(|gaps| interval::value(gaps, Some(Stat::P50)));
+        let gap = gap.map(|ms| Duration::from_secs_f64((ms / 1e3).max(0.0)));
+        let shift = validity::stamp_shift(lag.waking, lag.stamped, gap).max(lag.sending);
+        let late = lag.waking.max(lag.sending);
+        let matters =
+            judgement::lag_matters(self.planned, measurement, self.policy, self.gpus, shift);
+        let mut checks = vec![validity::client_lag(late, self.policy.max_client_lag, matters)];
+        match self.endpoint.transport {
+            Transport::Tcp => checks.push(validity::client_busy(lags.thread())),
+            // In virtual time the thread does nothing but work.
+            Transport::InProcess(_) => {}
+        }
+        checks
+    }
+
     /// A client with an open connection.
     pub(super) async fn client(&self) -> Result<Client, CellState> {
         let mut client = Client::new(&self.endpoint, self.clock)
@@ -224,6 +250,17 @@ fn target<'a>(
         idle_timeout: request.idle_timeout,
         tolerance: request.prompt_tolerance,
     }
+}
+
+/// How late the client was, at the 99th percentile.
+pub(super) struct Lag {
+    /// It woke up so late to read.
+    pub(super) waking: Duration,
+    /// It sent so late what was due.
+    pub(super) sending: Duration,
+    /// Whether the kernel stamped what it read, so that waking late moves a stamp only where more
+    /// of the same stream came meanwhile.
+    pub(super) stamped: bool,
 }
 
 /// What all requests of a cell have in common.

@@ -21,7 +21,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Form, Tally, broken, broken_words, enough, expected_cache};
+use super::cell::{Bench, Form, Lag, Tally, broken, broken_words, enough, expected_cache};
 use super::heartbeat::Lags;
 use super::prompts::Source;
 use super::stream::{Looping, Shared};
@@ -70,6 +70,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let canceller = Canceller::new();
     let mut tasks = JoinSet::new();
     let Lanes { clients, prompts, mut lag, .. } = lanes;
+    let stamped = clients.iter().all(Client::is_stamped);
     let mut requests = form.requests(&prompts, setting.max_output)?.into_iter();
     drop(prompts);
     for (stream, client) in (0u32..).zip(clients) {
@@ -135,9 +136,9 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     measurement.checks.push(validity::cache_counters(expected, length, watch.lookups()));
     let told = waves.iter().filter(|wave| !wave.is_empty()).count();
     enough(&mut measurement, told as u64, LEAST_WAVES.into());
-    let matters =
-        judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
-    measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));
+    let lag = Lag { waking: lag, sending: Duration::ZERO, stamped };
+    let checks = bench.client_checks(&measurement, &lag, &lags);
+    measurement.checks.extend(checks);
     if !idle {
         measurement.warnings.push("the engine was not idle again after the cell".to_owned());
     }

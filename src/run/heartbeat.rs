@@ -1,31 +1,36 @@
 //! The heartbeat: a task that is to wake at a steady pace, whose lateness tells how late our own
-//! machine may have read what it stamped.
+//! machine may have read what it stamped; and how busy the thread was meanwhile.
 //!
 //! Time in which nobody could wake is counted beat by beat, however few times the task then woke:
 //! a thread that was away for a second missed two hundred beats, not one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, Stamp};
+use crate::measure::validity::Thread;
 
 const PACE: Duration = Duration::from_millis(5);
 
 /// tokio's timers round up to the next millisecond.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// The lags of a stretch of measuring.
+/// The lags of a stretch of measuring, and what the thread did in it.
 #[derive(Default)]
-pub(super) struct Lags(Rc<RefCell<Vec<Duration>>>);
+pub(super) struct Lags(Rc<RefCell<Vec<Duration>>>, Rc<Cell<Thread>>);
 
 /// A heart that beats until it is dropped.
 pub(super) struct Heartbeat {
     clock: Clock,
     beats: Rc<RefCell<Beats>>,
     task: JoinHandle<()>,
+    /// What the thread had done when it began, and where what it does is added.
+    thread: Option<Thread>,
+    threads: Rc<Cell<Thread>>,
 }
 
 struct Beats {
@@ -57,7 +62,13 @@ impl Lags {
                 own.borrow_mut().catch_up(clock.now());
             }
         });
-        Heartbeat { clock, beats, task }
+        let threads = Rc::clone(&self.1);
+        Heartbeat { clock, beats, task, thread: so_far(), threads }
+    }
+
+    /// What the thread did; `None` where the system does not say.
+    pub(super) fn thread(&self) -> Option<Thread> {
+        Some(self.1.get()).filter(|thread| !thread.whole.is_zero())
     }
 
     /// The 99th percentile; zero where nothing beat.
@@ -74,7 +85,27 @@ impl Drop for Heartbeat {
         self.task.abort();
         // A thread that was away until now has had no time for the task.
         self.beats.borrow_mut().catch_up(self.clock.now());
+        if let (Some(before), Some(after)) = (self.thread, so_far()) {
+            let Thread { running, waiting, whole } = self.threads.get();
+            self.threads.set(Thread {
+                running: running + after.running.saturating_sub(before.running),
+                waiting: waiting + after.waiting.saturating_sub(before.waiting),
+                whole: whole + after.whole.saturating_sub(before.whole),
+            });
+        }
     }
+}
+
+/// What this thread has done since the system started; Linux alone says it.
+fn so_far() -> Option<Thread> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut times = stat.split_whitespace().map_while(|time| time.parse().ok());
+    let now = clock_gettime(ClockId::Monotonic);
+    Some(Thread {
+        running: Duration::from_nanos(times.next()?),
+        waiting: Duration::from_nanos(times.next()?),
+        whole: Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?),
+    })
 }
 
 #[cfg(test)]
@@ -124,6 +155,10 @@ mod tests {
             std::thread::sleep(Duration::from_millis(100));
             drop(beat);
             assert!(lags.p99() > Duration::from_millis(80), "{:?}", lags.p99());
+            if let Some(thread) = lags.thread() {
+                assert!(thread.whole >= Duration::from_millis(500), "{thread:?}");
+                assert!(thread.running < thread.whole, "{thread:?}");
+            }
         };
         tokio::task::LocalSet::new().run_until(work).await;
     }

@@ -1,5 +1,7 @@
 //! A prefill cell: one long cold prompt at a time, one token out of each.
 
+use std::time::Duration;
+
 use crate::engine::readings::Readings;
 use crate::load::{Cancel, Outcome, Trace};
 use crate::measure::observe::{self, PrefillSample};
@@ -8,7 +10,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::Prefix;
 
-use super::cell::{Bench, Tally, enough};
+use super::cell::{Bench, Lag, Tally, enough};
 use super::heartbeat::Lags;
 use super::watch;
 
@@ -32,6 +34,7 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     let source = bench.source(Prefix::Cold, length).await?;
     let form = bench.form();
     let mut client = bench.client().await?;
+    let stamped = client.is_stamped();
     let lags = Lags::default();
     let mut tally = Tally::default();
     // The first request of a length may pay for compiling what this length needs.
@@ -71,11 +74,6 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             && samples > 1
             && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
         if !more {
-            let lag = lags.p99();
-            let matters =
-                judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
-            let allowed = bench.policy.max_client_lag;
-            measurement.checks.push(validity::client_lag(lag, allowed, matters));
             let after = bench.remote.gauges().await.ok().flatten();
             if let Some(after) = &after {
                 readings.count(after);
@@ -85,6 +83,9 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             measurement.checks.push(validity::cache_counters(Cache::Cold, length, lookups));
             // One sample has no interval, unless no more were asked for.
             enough(&mut measurement, good.len() as u64, samples.min(LEAST_SAMPLES).into());
+            let lag = Lag { waking: lags.p99(), sending: Duration::ZERO, stamped };
+            let checks = bench.client_checks(&measurement, &lag, &lags);
+            measurement.checks.extend(checks);
             return Ok(measurement);
         }
         extended = true;

@@ -18,16 +18,16 @@ use tokio::task::JoinSet;
 use crate::clock::Stamp;
 use crate::load::arrival::Schedule;
 use crate::load::socket::make_room_for;
-use crate::load::{Arrival, Cancel, Outcome, Trace};
+use crate::load::{Arrival, Cancel, Client, Outcome, Trace};
 use crate::measure::serve::{self as figures, Goals, Load, Note, Span};
-use crate::measure::validity::{self, CheckKind};
+use crate::measure::validity::CheckKind;
 use crate::measure::{Base, Check, Fault, Observations};
 use crate::quantity::print_number;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{Amount, Dataset, ServeSetting, Slo};
 
-use super::cell::{Bench, Form, Tally, broken, broken_words};
+use super::cell::{Bench, Form, Lag, Tally, broken, broken_words};
 use super::heartbeat::Lags;
 use super::prompts::{Wording, cell_number};
 use super::watch::{Watch, drained};
@@ -102,8 +102,12 @@ struct Cell<'a> {
     tally: Tally,
     audit: Audit,
     loads: Vec<Sent>,
-    /// The client's lag: of its wake-ups and of its sending.
-    lag: Duration,
+    /// How late the client woke up, and what its thread did.
+    lags: Lags,
+    /// How late it sent what was due.
+    sending: Duration,
+    /// Whether the kernel stamps what it reads.
+    stamped: bool,
     warnings: Vec<String>,
 }
 
@@ -156,7 +160,9 @@ impl<'a> Cell<'a> {
             tally: Tally::default(),
             audit: Audit::default(),
             loads: Vec::new(),
-            lag: Duration::ZERO,
+            lags: Lags::default(),
+            sending: Duration::ZERO,
+            stamped: true,
             warnings,
         })
     }
@@ -294,6 +300,7 @@ impl<'a> Cell<'a> {
                 for _ in 0..self.streams {
                     clients.push(bench.client().await?);
                 }
+                self.stamped &= clients.iter().all(Client::is_stamped);
                 if setting.arrival == Arrival::Burst {
                     let rehearsals = setting.warmup_per_stream;
                     tasks.spawn_local(drive::bursts(Rc::clone(&ledger), clients, rehearsals));
@@ -316,13 +323,13 @@ impl<'a> Cell<'a> {
                     Schedule::constant(self.rate)
                 };
                 let pool = Rc::new(Pool::open(&bench.endpoint, bench.clock, self.rate).await?);
+                self.stamped &= pool.is_stamped();
                 let warm_ups = u64::from(setting.warmup_per_stream);
                 let open = Open { ledger: Rc::clone(&ledger), schedule, warm_ups, pool };
                 tasks.spawn_local(open.run());
             }
         }
-        let lags = Lags::default();
-        let heartbeat = lags.beat(bench.clock);
+        let heartbeat = self.lags.beat(bench.clock);
         let which =
             if planned > 1 { format!("load {} of {planned}: ", load + 1) } else { String::new() };
         attend(bench, &ledger, watch, &mut tasks, &which).await;
@@ -338,7 +345,7 @@ impl<'a> Cell<'a> {
         if let Some(broken) = whole.seen.broken {
             return Err(broken);
         }
-        self.lag = self.lag.max(lags.p99()).max(p99(whole.seen.lags));
+        self.sending = self.sending.max(p99(whole.seen.lags));
         let (opened, closed) = (whole.seen.opened, whole.seen.closed);
         self.take(whole.seen.traces, whole.seen.notes, &whole.seen.asked, opened, closed);
         Ok(whole.hopeless)
@@ -456,10 +463,9 @@ impl<'a> Cell<'a> {
     }
 
     fn finish(self, bench: &Bench<'_>, mut measurement: Measurement, idle: bool) -> Measurement {
-        let lag = self.lag;
-        let matters =
-            judgement::lag_matters(bench.planned, &measurement, bench.policy, bench.gpus, lag);
-        measurement.checks.push(validity::client_lag(lag, bench.policy.max_client_lag, matters));
+        let lag = Lag { waking: self.lags.p99(), sending: self.sending, stamped: self.stamped };
+        let checks = bench.client_checks(&measurement, &lag, &self.lags);
+        measurement.checks.extend(checks);
         if let Some(words) = self.fell_behind(&measurement) {
             measurement.warnings.push(words);
         }

@@ -82,7 +82,7 @@ impl Watch {
     /// Reads the gauges, where they can be read; true where all streams run and none waits. A queue
     /// counts against the engine once the window is open.
     pub(super) async fn read(&mut self, bench: &Bench<'_>, open: bool) -> bool {
-        if !self.readable {
+        if !self.askable {
             return false;
         }
         match bench.remote.gauges().await {

@@ -24,7 +24,7 @@ use super::scheduler::{Finish, Job, Scheduler};
 use super::script::{self, Asked, Fate};
 use super::stream::{AbortOnDrop, Names, Stream, error_event};
 use super::tokenizer;
-use super::truth::{self, Truth};
+use super::truth::{self, Pen, Truth};
 use crate::clock::{Clock, Stamp};
 
 /// Marks an answer that must not be given: the connection is closed instead.
@@ -102,8 +102,13 @@ impl Api {
         (Api { inner: Arc::new(inner) }, dead)
     }
 
-    /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    /// A pen for one connection, where there is a truth log.
+    pub(crate) fn pen(&self) -> Option<Pen> {
+        self.inner.truth.as_ref().map(Truth::pen)
+    }
+
+    /// Answers one request; `pen` is its connection's.
+    pub(crate) async fn answer(&self, request: Request<Incoming>, pen: Option<Pen>) -> Answer {
         // Due times count from here, before the body is read.
         let arrival = self.inner.clock.now();
         let read_at = truth::now();
@@ -157,7 +162,7 @@ impl Api {
                 Ok(prompt) => ok(&json!({"prompt": prompt})),
                 Err(refusal) => refuse(&refusal),
             },
-            _ => inner.generate(&body, path == "/v1/chat/completions", arrival, read_at).await,
+            _ => inner.generate(&body, path == "/v1/chat/completions", arrival, read_at, pen).await,
         }
     }
 
@@ -182,7 +187,14 @@ impl Inner {
         }]})
     }
 
-    async fn generate(&self, body: &[u8], chat: bool, arrival: Stamp, read_at: u64) -> Answer {
+    async fn generate(
+        &self,
+        body: &[u8],
+        chat: bool,
+        arrival: Stamp,
+        read_at: u64,
+        pen: Option<Pen>,
+    ) -> Answer {
         let ordinal = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let mut wanted = match request::wanted(body, chat, &self.model, &self.profile) {
             Ok(wanted) => wanted,
@@ -223,7 +235,7 @@ impl Inner {
             return hang_up();
         }
         if wanted.stream {
-            let stream = Stream::new(wanted, names, chunks, guard, broken, self.truth.clone());
+            let stream = Stream::new(wanted, names, chunks, guard, broken, pen);
             let mut answer = Response::new(Either::Right(stream));
             head(&mut answer, "text/event-stream; charset=utf-8");
             return answer;
@@ -236,8 +248,8 @@ impl Inner {
             }
             if chunk.finish.is_some() {
                 guard.ended = true;
-                if let Some(truth) = &self.truth {
-                    truth.written(ordinal, made, made as u32);
+                if let Some(pen) = &pen {
+                    pen.hand(ordinal, made, made as u32);
                 }
                 return ok(&whole(&wanted, &names, chunk.cached));
             }

@@ -45,7 +45,7 @@ pub use profile::{Profile, ProfileError};
 
 use api::{Api, Hangup};
 use script::Fault;
-use truth::Truth;
+use truth::{Noted, Truth};
 
 /// Bytes that an in-memory connection holds before its writer waits.
 const PIPE: usize = 256 * 1024;
@@ -222,18 +222,19 @@ async fn connection<S>(stream: S, api: Api, mut dead: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let pen = api.pen();
+    let socket = Noted { socket: hyper_util::rt::TokioIo::new(stream), pen: pen.clone() };
     let service = hyper::service::service_fn(move |request| {
-        let api = api.clone();
+        let (api, pen) = (api.clone(), pen.clone());
         async move {
-            let response = api.answer(request).await;
+            let response = api.answer(request, pen).await;
             match response.extensions().get::<Hangup>() {
                 Some(hangup) => Err(*hangup),
                 None => Ok(response),
             }
         }
     });
-    let serving = hyper::server::conn::http1::Builder::new()
-        .serve_connection(hyper_util::rt::TokioIo::new(stream), service);
+    let serving = hyper::server::conn::http1::Builder::new().serve_connection(socket, service);
     tokio::select! {
         // A broken connection is the peer's business or a scripted fault.
         _ = serving => {}

@@ -15,7 +15,7 @@ use super::clock::Order;
 use super::request::Wanted;
 use super::scheduler::{Chunk, Finish};
 use super::tokenizer;
-use super::truth::Truth;
+use super::truth::Pen;
 
 /// The connection is to be cut here.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -68,7 +68,7 @@ pub(crate) struct Stream {
     chunks: mpsc::UnboundedReceiver<Chunk>,
     guard: AbortOnDrop,
     broken: Option<(u64, Option<String>)>,
-    truth: Option<Truth>,
+    pen: Option<Pen>,
     stage: Stage,
     made: u64,
     cached: u64,
@@ -83,7 +83,7 @@ impl Stream {
         chunks: mpsc::UnboundedReceiver<Chunk>,
         guard: AbortOnDrop,
         broken: Option<(u64, Option<String>)>,
-        truth: Option<Truth>,
+        pen: Option<Pen>,
     ) -> Stream {
         let object = if wanted.chat { "chat.completion.chunk" } else { "text_completion" };
         let model = serde_json::Value::from(names.model.as_str());
@@ -98,7 +98,7 @@ impl Stream {
             chunks,
             guard,
             broken,
-            truth,
+            pen,
             stage: Stage::Tokens,
             made: 0,
             cached: 0,
@@ -224,8 +224,8 @@ impl Body for Stream {
                     this.stage = if this.wanted.include_usage { Stage::Usage } else { Stage::Done };
                 }
                 let bytes = this.chunk(chunk);
-                if let Some(truth) = &this.truth {
-                    truth.written(this.guard.ordinal, this.made, chunk.tokens);
+                if let Some(pen) = &this.pen {
+                    pen.hand(this.guard.ordinal, this.made, chunk.tokens);
                 }
                 bytes
             }

@@ -1,19 +1,25 @@
 //! The truth log: when each request was read and each token written, for whoever checks a client.
 //!
 //! JSON Lines with stamps in nanoseconds of `CLOCK_MONOTONIC`, which every process of a machine
-//! shares. A thread of its own writes, so that a slow disk delays no token.
+//! shares. A thread of its own writes, so that a slow disk delays no token. A token's stamp is taken
+//! where its bytes go to the system, by a [`Pen`] that the connection's socket carries: none is later
+//! than what a client can see.
 //!
 //! - `{"event":"read","at":…,"whole":…,"request":1,"id":"cmpl-…","prompt":8192,"output":128}`: head read at
 //!   `at`, body at `whole`;
-//! - `{"event":"token","at":…,"request":1,"n":5,"tokens":1}`: `tokens` tokens up to the `n`-th handed to the
+//! - `{"event":"token","at":…,"request":1,"n":5,"tokens":1}`: `tokens` tokens up to the `n`-th written to the
 //!   socket.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, IoSlice, Write as _};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::rt::{Read, ReadBufCursor, Write};
 use rustix::time::{ClockId, clock_gettime};
 
 /// A handle to the log.
@@ -55,9 +61,9 @@ impl Truth {
         let _ = self.lines.send(Line::Read { at, whole: now(), request, id, prompt, output });
     }
 
-    /// So many tokens, up to the `n`-th, are handed to the socket.
-    pub(crate) fn written(&self, request: u64, n: u64, tokens: u32) {
-        let _ = self.lines.send(Line::Token { at: now(), request, n, tokens });
+    /// A pen for one connection.
+    pub(crate) fn pen(&self) -> Pen {
+        Pen { truth: self.clone(), waiting: Arc::default() }
     }
 
     /// Waits until everything so far is in the file.
@@ -68,6 +74,94 @@ impl Truth {
         }
     }
 }
+
+/// Notes when the tokens of one connection are written.
+#[derive(Debug, Clone)]
+pub(crate) struct Pen {
+    truth: Truth,
+    /// Request, place and number of the tokens that are not yet written.
+    waiting: Arc<Mutex<Vec<(u64, u64, u32)>>>,
+}
+
+impl Pen {
+    /// So many tokens, up to the `n`-th, go out with the next write.
+    pub(crate) fn hand(&self, request: u64, n: u64, tokens: u32) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((request, n, tokens));
+    }
+
+    /// What was handed over was written; the write began at `at`.
+    fn written(&self, at: u64) {
+        for (request, n, tokens) in
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+        {
+            let _ = self.truth.lines.send(Line::Token { at, request, n, tokens });
+        }
+    }
+}
+
+/// A connection whose writes are noted, where there is a log.
+#[derive(Debug)]
+pub(crate) struct Noted<S> {
+    pub(crate) socket: S,
+    pub(crate) pen: Option<Pen>,
+}
+
+impl<S> Noted<S> {
+    fn note(&self, begun: Option<u64>, result: &Poll<io::Result<usize>>) {
+        if let (Some(pen), Some(begun), Poll::Ready(Ok(1..))) = (&self.pen, begun, result) {
+            pen.written(begun);
+        }
+    }
+}
+
+impl<S: Read + Unpin> Read for Noted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: Write + Unpin> Write for Noted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let begun = self.pen.is_some().then(now);
+        let result = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.note(begun, &result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let begun = self.pen.is_some().then(now);
+        let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.note(begun, &result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// Rest of the writer once it has written all there was: it is not woken for each token.
+const REST: Duration = Duration::from_millis(20);
 
 fn write(mut file: BufWriter<File>, inbox: &Receiver<Line>) {
     let mut line = inbox.recv().ok();
@@ -96,6 +190,7 @@ fn write(mut file: BufWriter<File>, inbox: &Receiver<Line>) {
                 if file.flush().is_err() {
                     return;
                 }
+                std::thread::sleep(REST);
                 inbox.recv().ok()
             }
             Err(TryRecvError::Disconnected) => None,

@@ -52,6 +52,55 @@ async fn one_connection_serves_request_after_request() {
 }
 
 #[tokio::test]
+async fn a_token_is_stamped_when_it_comes_however_late_it_is_read() {
+    let pause = Duration::from_millis(50);
+    let script = [beginning(), vec![Act::Pause(pause), Act::Write(http_chunk(FINISH))]].concat();
+    let server = Server::start(vec![script]);
+    let mut client = client(&server);
+    client.open().await.unwrap();
+    if !client.is_stamped() {
+        eprintln!("SKIPPED: this system has no receive stamps");
+        return;
+    }
+    // Far longer than a server on a busy machine takes for the second token.
+    let away = Duration::from_secs(2);
+    let mut seen = 0;
+    let mut on_token = |_| {
+        seen += 1;
+        if seen == 1 {
+            std::thread::sleep(away);
+        }
+    };
+    let trace = client.stream(&request(LONG), 0, &mut on_token, &mut Cancel::never()).await;
+    let gap = trace.events[1].at.since(trace.events[0].at);
+    assert!(gap >= pause, "{gap:?}");
+    assert!(gap < away, "{gap:?}");
+}
+
+#[tokio::test]
+async fn tokens_that_are_read_together_share_the_stamp_of_the_last() {
+    let pause = Duration::from_millis(50);
+    let second = [Act::Pause(pause), Act::Write(http_chunk(TOKEN))];
+    let third = [Act::Pause(pause), Act::Write(http_chunk(FINISH))];
+    let script = [beginning(), second.to_vec(), third.to_vec()].concat();
+    let server = Server::start(vec![script]);
+    let mut client = client(&server);
+    let mut seen = 0;
+    let mut on_token = |_| {
+        seen += 1;
+        if seen == 1 {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+    };
+    let trace = client.stream(&request(LONG), 0, &mut on_token, &mut Cancel::never()).await;
+    assert_eq!(trace.outcome, Outcome::Complete);
+    let gaps: Vec<Duration> =
+        trace.events.windows(2).map(|pair| pair[1].at.since(pair[0].at)).collect();
+    assert!(gaps[0] >= 2 * pause, "{gaps:?}");
+    assert_eq!(gaps[1], Duration::ZERO);
+}
+
+#[tokio::test]
 async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
     let server = Server::start(vec![answer(), answer()]);
     let mut client = client(&server);

@@ -35,10 +35,39 @@ fn what_the_client_fails_at_is_invalid() {
     assert_eq!(concurrency(125.0, 128).fault, Some(Fault::Invalid));
     let late = client_lag(Duration::from_micros(6120), ms(5), true);
     assert_eq!(late.fault, Some(Fault::Invalid));
-    assert_eq!(late.message, "client lag 6.2ms (p99), 5ms allowed");
-    assert_eq!(client_lag(ms(6), ms(5), false).fault, Some(Fault::Notice));
+    assert_eq!(late.message, "the client was the limit: client lag 6.2ms (p99), 5ms allowed");
+    let harmless = client_lag(ms(6), ms(5), false);
+    assert_eq!(harmless.fault, Some(Fault::Notice));
+    assert_eq!(harmless.message, "client lag 6ms (p99), 5ms allowed");
     assert_eq!(client_lag(ms(5), ms(5), true).fault, None);
     assert_eq!(samples(0, 1).fault, Some(Fault::Invalid));
+}
+
+#[test]
+fn a_client_without_time_to_spare_was_the_limit() {
+    let thread = |running, waiting| Thread {
+        running: ms(running),
+        waiting: ms(waiting),
+        whole: Duration::from_secs(10),
+    };
+    // Waiting for a core shows as lag, where it hurts.
+    assert_eq!(client_busy(Some(thread(9000, 900))).fault, None);
+    let full = client_busy(Some(thread(9310, 520)));
+    assert_eq!(full.fault, Some(Fault::Invalid));
+    assert_eq!(
+        full.message,
+        "the client was the limit: the client's thread ran 93.1 % of the time, 90 % allowed, \
+         and waited 5.2 % for a core"
+    );
+    assert_eq!(client_busy(None).fault, None);
+}
+
+#[test]
+fn the_kernels_stamps_move_only_with_a_lag_that_reaches_the_next_event() {
+    assert_eq!(stamp_shift(ms(8), false, Some(ms(20))), ms(8));
+    assert_eq!(stamp_shift(ms(8), true, Some(ms(20))), Duration::ZERO);
+    assert_eq!(stamp_shift(ms(10), true, Some(ms(20))), ms(10));
+    assert_eq!(stamp_shift(ms(500), true, None), Duration::ZERO);
 }
 
 #[test]

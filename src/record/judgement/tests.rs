@@ -3,8 +3,8 @@
 use super::*;
 use crate::judge::{Bound, Side};
 use crate::load::FailureClass;
-use crate::measure::Check;
 use crate::measure::validity;
+use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
 use crate::suite::model::Place;
 

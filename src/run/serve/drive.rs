@@ -207,6 +207,11 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Whether the kernel stamps what its connections read.
+    pub(super) fn is_stamped(&self) -> bool {
+        self.idle.borrow().iter().all(|(_, client)| client.is_stamped())
+    }
+
     /// The connection that was used last, else a new one, which is not open yet.
     fn take(&self) -> Result<(u32, Client), CellState> {
         if let Some(idle) = self.idle.borrow_mut().pop() {
