@@ -9,6 +9,7 @@ use tempfile::TempDir;
 #[path = "../../tests/fuzz/targets.rs"]
 mod targets;
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
+static FOLDER: LazyLock<TempDir> =
+    LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
 
 fuzz_target!(|input: &[u8]| targets::suite(FOLDER.path(), input));
