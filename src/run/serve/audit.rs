@@ -203,7 +203,7 @@ mod tests {
         }
         assert_eq!(
             faults(&audit)[2],
-            ("invalid", "16 output tokens asked for, 9.25 on average".to_owned())
+            ("invalid", "16 output tokens asked for, 9.2 on average".to_owned())
         );
         assert!(audit.checks(None, false)[2].fault.is_none());
     }
