@@ -12,7 +12,7 @@ pub mod scene;
 pub mod select;
 mod sighting;
 pub mod spec;
-mod tool;
+pub mod tool;
 mod verify;
 
 #[cfg(test)]

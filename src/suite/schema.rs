@@ -75,12 +75,13 @@ fn tidy(node: &mut Value) {
                 flatten(object, keyword);
             }
             for (keyword, node) in object {
-                match node {
-                    // Its keys are a suite's own words, whatever keyword of a schema one is spelled like.
-                    Value::Object(keys) if keyword == "properties" => {
-                        keys.values_mut().for_each(tidy);
-                    }
-                    node => tidy(node),
+                if keyword == "properties"
+                    && let Value::Object(keys) = node
+                {
+                    // A suite's own words, whatever keyword of a schema one is spelled like.
+                    keys.values_mut().for_each(tidy);
+                } else {
+                    tidy(node);
                 }
             }
         }

@@ -261,6 +261,19 @@ fn percentiles_need_as_many_requests_as_they_say() {
 }
 
 #[test]
+fn streams_that_have_nothing_to_send_are_a_warning() {
+    let warned = |amount: &str| {
+        let text = format!(
+            "version = 1\n[suite]\nname = \"a\"\n[engine]\nkind = \"sim\"\n[[test]]\nkind = \"serve\"\n{amount}\nmatrix.concurrency = [1, 64]\n"
+        );
+        loaded(&text).warnings.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(warned("requests = 50"), ["50 requests can't keep 64 streams busy"]);
+    assert_eq!(warned("requests = 64"), [""; 0]);
+    assert_eq!(warned("requests-per-stream = 1"), [""; 0]);
+}
+
+#[test]
 fn a_profile_lessens_the_work_and_says_another_length_whole() {
     let profile = "[profile.smoke]\ntest.ladder.input = { jitter = \"5%\", around = \"8K\" }\ntest.closed.requests-per-stream = 2\n";
     let text = format!("{SERVED}{profile}");

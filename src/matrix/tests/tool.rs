@@ -8,21 +8,10 @@ const LINE: &str = "lm_eval --url {{ url }}/v1 --at {{ host }}:{{ port }} -m {{ 
     --streams {{ axis.concurrency }} {{ axis.mode.flags }} --key {{ secret.api_key }} -o '{{ cell.dir }}/out.json'";
 
 fn example(result: &str) -> Sample {
-    let mode = sample::tables("mode", &[("fast", 1)]);
-    let mode = crate::suite::model::Axis {
-        values: mode
-            .values
-            .into_iter()
-            .map(|value| match value {
-                AxisValue::Table { id, mut fields } => {
-                    fields.insert("flags".to_owned(), json!(["--a b", "--c"]));
-                    AxisValue::Table { id, fields }
-                }
-                other => other,
-            })
-            .collect(),
-        ..mode
-    };
+    let mut mode = sample::tables("mode", &[("fast", 1)]);
+    if let AxisValue::Table { fields, .. } = &mut mode.values[0] {
+        fields.insert("flags".to_owned(), json!(["--a b", "--c"]));
+    }
     Sample::new("serve --port {{ port }}")
         .model("org/model")
         .secret("api_key")

@@ -21,11 +21,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::file::{At, File};
-use super::model::{EngineSource, Place, Suite, Test};
+use super::model::{EngineSource, Place, Setting, SimClock, Suite, Test};
 use super::name;
 use super::problem::Problem;
 use super::source::SourceMap;
 use crate::hardware::need::Count;
+use crate::measure::TestKind;
 
 /// The code of a problem about a data set that is not there (yet).
 pub const MISSING_DATASET: &str = "missing-dataset";
@@ -143,6 +144,7 @@ impl Checker<'_> {
         let variants: Vec<String> =
             typed.variants.iter().map(|(name, _, _)| name.clone()).collect();
         let tests = self.tests(main, &variants, top);
+        self.within_reach(&settings, &tests);
         let per_gpu = whole && settings.iter().all(|setting| setting.engine.gpus.is_some());
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
         let quarantines = self.quarantines(main, &tests, &variants);
@@ -163,6 +165,24 @@ impl Checker<'_> {
             policy,
             select,
         })
+    }
+
+    /// A tool is a process of its own, and reaches no engine inside of this one.
+    fn within_reach(&mut self, settings: &[Setting], tests: &[Test]) {
+        let inside = settings.iter().any(|setting| match setting.engine.source {
+            EngineSource::Sim { clock, .. } => clock == SimClock::Virtual,
+            EngineSource::Command(_) | EngineSource::Url(_) => false,
+        });
+        for test in tests.iter().filter(|test| inside && test.kind.kind() == TestKind::Command) {
+            self.say(
+                Problem::at(
+                    "out-of-reach",
+                    test.span.clone(),
+                    "no tool reaches a simulated engine in virtual time, which runs inside of tokgate",
+                )
+                .help("write `clock = \"real\"` in [engine]"),
+            );
+        }
     }
 
     /// The first byte of the suite file itself: the place of what is missing altogether.

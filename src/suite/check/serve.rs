@@ -7,8 +7,8 @@ use super::Checker;
 use crate::load::{Arrival, Length};
 use crate::suite::defaults;
 use crate::suite::file::{
-    At, DatasetFormat, DatasetTable, DurationText, LengthTable, LengthValue, PairOfCounts,
-    SloTable, TestTable,
+    At, DatasetTable, DurationText, LengthTable, LengthValue, PairOfCounts, SloTable, TestTable,
+    Whole,
 };
 use crate::suite::model::{Amount, Axis, Dataset, LengthSetting, Prefix, ServeSetting, Slo, Spans};
 use crate::suite::problem::Problem;
@@ -28,6 +28,9 @@ impl Checker<'_> {
         let axis = |name: &str| axes.iter().find(|axis| axis.name == name);
         let amount = self.amount(table, arrival);
         self.rate(table, arrival, axis("request_rate"));
+        if let (Some(at), Arrival::Closed) = (&test.requests, arrival) {
+            self.streams_busy(at, axis("concurrency"));
+        }
         let input = self.length("input", test.input.as_ref(), axis("input"), defaults::INPUT);
         let output = self.length("output", test.output.as_ref(), axis("output"), defaults::OUTPUT);
         let dataset = test.dataset.as_ref().map(|at| {
@@ -148,6 +151,21 @@ impl Checker<'_> {
                 }
                 None
             }
+        }
+    }
+
+    /// Warns of streams that have nothing to send.
+    fn streams_busy(&mut self, requests: &At<Whole>, axis: Option<&Axis>) {
+        let values = axis.into_iter().flat_map(|axis| axis.values.iter());
+        let most = values.filter_map(|value| value.number()).max_by(f64::total_cmp);
+        if let Some(streams) = most.filter(|most| *most > f64::from(requests.value.0)) {
+            let message =
+                format!("{} requests can't keep {streams} streams busy", requests.value.0);
+            self.say(
+                Problem::at("few-requests", requests.span.clone(), message)
+                    .help("write `requests-per-stream = 10`, which grows with the streams")
+                    .warning(),
+            );
         }
     }
 
@@ -332,7 +350,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Lengths that a data set says itself.
+    /// What a data set says itself.
     fn beside_dataset(&mut self, test: &TestTable, dataset: &At<DatasetTable>) {
         if let Some(input) = &test.input {
             self.say(
@@ -343,18 +361,6 @@ impl Checker<'_> {
                 )
                 .also(dataset.span.clone(), "the prompts come from here")
                 .help("leave `input` out; min-input and max-input choose among them"),
-            );
-        }
-        let format = dataset.value.format.as_ref().map(|at| at.value);
-        if let (Some(output), Some(DatasetFormat::Sharegpt)) = (&test.output, format) {
-            self.say(
-                Problem::at(
-                    "two-lengths",
-                    output.span.clone(),
-                    "each conversation says how long its answer is",
-                )
-                .also(dataset.span.clone(), "the prompts come from here")
-                .help("leave `output` out; min-output and max-output choose among them"),
             );
         }
     }
@@ -465,7 +471,7 @@ pub(super) fn no_axis(test: &TestTable, name: &str, span: &Range<usize>) -> Opti
         ),
         ("output", _) => (
             "a serve test with a sharegpt data set has no axis `output`".to_owned(),
-            "leave the axis out: each conversation says how long its answer is",
+            "leave the axis out: each conversation says how long its answer is; min-output and max-output of `dataset` choose among them",
         ),
         (_, _) => return None,
     };

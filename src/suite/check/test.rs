@@ -356,8 +356,11 @@ impl Checker<'_> {
     }
 }
 
-/// Every key that belongs to some kinds of tests alone, with these and its place.
-fn keys(test: &TestTable) -> Vec<(&'static str, &'static [TestKind], Option<&Range<usize>>)> {
+/// A key, the kinds of tests that have it, and where it is written.
+type KeyOfKinds<'t> = (&'static str, &'static [TestKind], Option<&'t Range<usize>>);
+
+/// Every key that belongs to some kinds of tests alone.
+fn keys(test: &TestTable) -> Vec<KeyOfKinds<'_>> {
     use TestKind::{Command, Decode, Prefill, Serve};
     fn span<T>(at: &Option<At<T>>) -> Option<&Range<usize>> {
         at.as_ref().map(|at| &at.span)

@@ -44,17 +44,18 @@ impl TestSetting {
     /// Whether such a test measures a metric.
     pub fn produces(&self, metric: Metric) -> bool {
         match self {
-            TestSetting::Command(setting) => match metric.base {
-                Base::User(user) => setting.metrics.iter().any(|(own, _)| *own == user),
-                _catalogued => setting.preset.is_some_and(|preset| preset.produces(metric)),
-            },
-            TestSetting::Serve(setting) => {
-                let made = metric.base.entry().tests.contains(&TestKind::Serve);
-                match metric.base {
-                    Base::TtftDue | Base::E2eLatencyDue => setting.arrival.is_open(),
-                    Base::Goodput => setting.slo != Slo::default(),
-                    _always => made,
+            TestSetting::Command(setting) => {
+                if let Base::User(user) = metric.base {
+                    setting.metrics.iter().any(|(own, _)| *own == user)
+                } else {
+                    setting.preset.is_some_and(|preset| preset.produces(metric))
                 }
+            }
+            TestSetting::Serve(setting) => {
+                let due = matches!(metric.base, Base::TtftDue | Base::E2eLatencyDue);
+                metric.base.entry().tests.contains(&TestKind::Serve)
+                    && (!due || setting.arrival.is_open())
+                    && (metric.base != Base::Goodput || setting.slo != Slo::default())
             }
             TestSetting::Prefill { .. } | TestSetting::Decode(_) | TestSetting::Startup => {
                 metric.base.entry().tests.contains(&self.kind())
