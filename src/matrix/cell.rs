@@ -255,7 +255,7 @@ pub(super) fn context_tokens(test: &Test, known: &KnownAxes, point: &[u16]) -> u
         TestSetting::Decode(setting) => setting.context,
         TestSetting::Serve(setting) => match &setting.dataset {
             Some(dataset) => dataset.input.1.or(dataset.total).unwrap_or(0),
-            None => greatest(input_length(test, known, point)),
+            None => input_length(test, known, point).greatest(),
         },
         TestSetting::Startup | TestSetting::Command(_) => {
             at(test, known.input, point).map_or(0, count)
@@ -312,14 +312,6 @@ pub(super) fn length(setting: LengthSetting, axis: Option<&AxisValue>) -> Length
             let end = |sign: f64| (middle * (1.0 + sign * share)).round().max(1.0) as u64;
             Length::Uniform(end(-1.0), end(1.0))
         }
-    }
-}
-
-/// The greatest length that is possible.
-pub(super) fn greatest(length: Length) -> u64 {
-    match length {
-        Length::Fixed(tokens) | Length::Uniform(_, tokens) => tokens,
-        Length::Normal { mean, sd } => (mean + 4.0 * sd).ceil() as u64,
     }
 }
 

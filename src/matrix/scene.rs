@@ -9,7 +9,7 @@ use std::ops::Range;
 use minijinja::Value;
 use serde_json::Value as Json;
 
-use super::cell::{greatest, length};
+use super::cell::length;
 use super::spec::Runtime;
 use crate::hardware::need::{Count, Vram};
 use crate::suite::model::{AxisValue, Place, SecretSource, Setting, Suite, Test, TestSetting};
@@ -458,10 +458,10 @@ fn unsaid(kind: &TestSetting, axis: &str) -> Option<u64> {
         (TestSetting::Decode(setting), "context") => Some(setting.context),
         (TestSetting::Decode(setting), "concurrency") => Some(setting.concurrency),
         (TestSetting::Serve(setting), "input") if setting.dataset.is_none() => {
-            Some(greatest(length(setting.input, None)))
+            Some(length(setting.input, None).greatest())
         }
         (TestSetting::Serve(setting), "output") if setting.dataset.is_none() => {
-            Some(greatest(length(setting.output, None)))
+            Some(length(setting.output, None).greatest())
         }
         (TestSetting::Serve(setting), "concurrency") => Some(setting.concurrency),
         (

@@ -35,10 +35,8 @@ impl Toy {
     fn prompts(&self, output: u64) -> Vec<String> {
         let bodies = std::mem::take(&mut *self.bodies.lock().unwrap());
         let asked = bodies.iter().filter(|body| body["max_tokens"] == output);
-        let said = |body: &Value| match &body["messages"] {
-            Value::Null => body["prompt"].to_string(),
-            messages => messages.to_string(),
-        };
+        let said =
+            |body: &Value| body.get("messages").unwrap_or_else(|| &body["prompt"]).to_string();
         asked.map(said).collect()
     }
 }

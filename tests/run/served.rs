@@ -266,6 +266,20 @@ fn failed_requests_are_a_share_and_nothing_else() {
 }
 
 #[test]
+fn a_request_that_takes_too_long_has_failed() {
+    let engine = format!(
+        "{ENGINE}\n[[fault]]\nkind = \"stall\"\nat-token = 5\nrequests = {{ every = 10, min-output = 2 }}\n"
+    );
+    let test = "input = 1024\noutput = 33\nrequests = 30\nrequest.timeout = \"2s\"\nmatrix.concurrency = [2]";
+    let ran = run(&serve(&engine, test, "[policy]\nmax-error-rate = \"20%\"\n"));
+    let found = measured(&ran, 0);
+    assert_eq!(found["failures"]["stalled"][0], 3);
+    near(exact(&found, "error-rate"), 10.0, 0.01);
+    assert!(samples(&found, "e2e-latency").iter().all(|e2e| *e2e < 2000.0));
+    assert!(ran.record()["cells"][0]["seconds"].as_f64().unwrap() < 30.0);
+}
+
+#[test]
 fn nothing_but_failures_ends_a_load_soon() {
     let engine = format!(
         "{ENGINE}\n[[fault]]\nkind = \"status\"\nstatus = 500\nrequests = {{ min-output = 2 }}\n"

@@ -145,9 +145,9 @@ fn requests_that_share_their_steps_raise_no_more_false_alarms() {
     ];
     let ran = loads(80, &bounds.concat()).run(&["--seed", "2"]);
     let most = 0.05 + 3.0 * (0.05f64 * 0.95 / 80.0).sqrt();
-    for index in 0..bounds.len() {
+    for (index, bound) in bounds.iter().enumerate() {
         let alarms = bound_fails(&ran.record(), "serve", index);
-        assert!(alarms <= most, "{}: {alarms}", bounds[index]);
+        assert!(alarms <= most, "{bound}: {alarms}");
     }
     // A loss of a tenth is found in nearly every load.
     let worse = [
@@ -155,8 +155,8 @@ fn requests_that_share_their_steps_raise_no_more_false_alarms() {
         bound("tpot.mean", "max", average("tpot") * 0.9),
     ];
     let ran = loads(20, &worse.concat()).run(&["--seed", "3"]).exits(10);
-    for index in 0..worse.len() {
+    for (index, bound) in worse.iter().enumerate() {
         let found = bound_fails(&ran.record(), "serve", index);
-        assert!(found > 0.85, "{}: {found}", worse[index]);
+        assert!(found > 0.85, "{bound}: {found}");
     }
 }

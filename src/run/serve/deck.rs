@@ -258,9 +258,9 @@ fn spoken(content: &Content) -> String {
         Content::Messages(messages) => messages,
     };
     let messages: Vec<serde_json::Value> = serde_json::from_str(messages).unwrap_or_default();
-    let words = messages.iter().map(|message| match &message["content"] {
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
+    let words = messages.iter().map(|message| {
+        let content = &message["content"];
+        content.as_str().map_or_else(|| content.to_string(), str::to_owned)
     });
     words.collect::<Vec<_>>().join("\n")
 }
