@@ -126,8 +126,8 @@ fn lengths_are_exact_and_the_cache_is_as_declared() {
         assert_eq!(counted, cell.context, "{}", cell.test);
         let cached = cell.cached();
         if cell.test.contains("shared") {
-            // The last token is computed anew.
-            assert!(cached + 4 >= cell.context, "{}: {cached} of {}", cell.test, cell.context);
+            // The engine computes the last few tokens anew.
+            assert!(cached + 16 >= cell.context, "{}: {cached} of {}", cell.test, cell.context);
         } else if cell.test.contains("chat") {
             // What the template begins with is in every prompt.
             assert!(cached <= 16, "{}: {cached}", cell.test);

@@ -103,12 +103,13 @@ impl Fit {
     /// The words of the text in the key's own order, behind another beginning.
     ///
     /// It is as long in tokens, as far as words are tokenized apart, and the server has not seen
-    /// it: asking for the length of a text puts it into the prefix cache. The first word, which has
-    /// no blank before it where nothing begins the text, stays.
+    /// it: asking for the length of a text puts it into the prefix cache. The first and the last word
+    /// stay: they touch what is before and behind the text, a chat template for instance, and may be
+    /// tokenized together with it.
     pub fn arranged(&self, beginning: &str, key: &PromptKey) -> String {
         let mut words = self.words();
         let mut numbers = key.numbers(self.seed);
-        for last in (2..words.len()).rev() {
+        for last in (2..words.len().saturating_sub(1)).rev() {
             words.swap(last, 1 + numbers.below(last));
         }
         self.spelt(beginning, &words)
@@ -285,6 +286,11 @@ mod tests {
         assert_eq!(beginnings.len(), 201);
         assert_eq!(arranged(7), arranged(7));
         assert!(fit.arranged("One and", &KEY).starts_with("One and "));
+        let ends = |text: &str| {
+            let words: Vec<_> = text.split(' ').collect();
+            (words[0].to_owned(), words[words.len() - 1].to_owned())
+        };
+        assert_eq!(ends(&arranged(7)), ends(&fit.text()));
     }
 
     proptest! {
