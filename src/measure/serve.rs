@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use super::observe::{self, Counted, Cut, put};
 use super::quantile::{Ordered, Tally};
-use super::{Base, Check, CheckKind, Fault, Observations, Stat};
+use super::{Base, Observations, Stat};
 use crate::clock::Stamp;
 use crate::load::{Outcome, Trace};
-use crate::quantity::print_number;
 
 /// Batches of a window.
 const BATCHES: u32 = 10;
@@ -199,44 +198,6 @@ fn told(each: &[&Observations]) -> BTreeMap<Stat, Vec<f64>> {
 /// Whether so many samples carry a percentile: one beyond it is to be expected.
 fn carried(n: u64, percent: u32) -> bool {
     n * u64::from(100 - percent) >= 100
-}
-
-/// Outputs that came to their end, against what was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outputs {
-    requests: u64,
-    asked: u64,
-    brought: u64,
-    off: u64,
-}
-
-impl Outputs {
-    /// Takes a request of which so many tokens were asked for. One that was cut or failed is passed
-    /// over, and so is one that the server did not count.
-    pub fn see(&mut self, trace: &Trace, asked: u64) {
-        let tokens: Option<u64> = trace.events.iter().map(|e| e.tokens.map(u64::from)).sum();
-        if let (Outcome::Complete, Some(tokens)) = (&trace.outcome, tokens) {
-            self.requests += 1;
-            self.asked += asked;
-            self.brought += tokens;
-            self.off += tokens.abs_diff(asked);
-        }
-    }
-
-    /// Whether they are as long as was asked for: off by a hundredth or a token on average. An engine
-    /// that stops early makes other tokens, at other batch sizes, than those that were to be measured.
-    /// Where the length could only be wished for (`enforced` is false) it is told, and no fault.
-    pub fn check(&self, enforced: bool) -> Check {
-        let mean = |sum: u64| sum as f64 / self.requests.max(1) as f64;
-        let holds = mean(self.off) <= (mean(self.asked) / 100.0).max(1.0);
-        let message = format!(
-            "{} output tokens asked for, {} on average",
-            print_number(mean(self.asked), 1),
-            print_number(mean(self.brought), 1)
-        );
-        let fault = (enforced && !holds).then_some(Fault::Invalid);
-        Check { kind: CheckKind::OutputLength, fault, message }
-    }
 }
 
 /// One load in its span.

@@ -74,7 +74,10 @@ impl Bench<'_> {
                 let busy = watch::busy(self).await;
                 alone(busy, decode::measure(self, &setting).await)
             }
-            TestSetting::Serve(setting) => serve::measure(self, &setting).await,
+            TestSetting::Serve(setting) => {
+                let busy = watch::busy(self).await;
+                alone(busy, serve::measure(self, &setting).await)
+            }
             TestSetting::Command(setting) => command::measure(self, &setting).await,
         }
     }

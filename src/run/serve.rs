@@ -20,12 +20,12 @@ use crate::load::arrival::Schedule;
 use crate::load::socket::make_room_for;
 use crate::load::{Arrival, Cancel, Client, Outcome, Trace};
 use crate::measure::serve::{self as figures, Goals, Load, Note, Span};
-use crate::measure::validity::CheckKind;
+use crate::measure::validity::{self, Cache, CheckKind};
 use crate::measure::{Base, Check, Fault, Observations};
 use crate::quantity::print_number;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
-use crate::suite::model::{Amount, Dataset, ServeSetting, Slo};
+use crate::suite::model::{Amount, Dataset, Prefix, ServeSetting, Slo};
 
 use super::cell::{Bench, Form, Lag, Tally, broken, broken_words};
 use super::heartbeat::Lags;
@@ -371,6 +371,7 @@ impl<'a> Cell<'a> {
         }
         for (trace, asked) in traces.iter().zip(asked) {
             self.tally.count(trace);
+            self.tally.output(trace, asked.output);
             self.audit.see(trace, asked);
         }
         let measured = || traces.iter().zip(&notes).filter(|(_, note)| note.measured);
@@ -416,20 +417,36 @@ impl<'a> Cell<'a> {
     fn measurement(&self, bench: &Bench<'_>, watch: &Watch) -> Measurement {
         let loads = self.figures();
         let mut measurement = self.tally.measurement(bench);
+        measurement.engine = watch.engine();
+        // Where the length of an output can only be wished for, another one is told and no fault.
+        if !self.form.enforces_lengths() || self.setting.dataset.is_some() {
+            let lengths =
+                measurement.checks.iter_mut().filter(|c| c.kind == CheckKind::OutputLength);
+            lengths.for_each(|check| check.fault = None);
+        }
         measurement.observations = if self.setting.repeat > 1 {
             figures::repeated(&loads)
         } else {
             figures::together(&loads)
         };
         measurement.prompt_tokens = self.audit.prompt_tokens();
-        let enforced = self.form.enforces_lengths() && self.setting.dataset.is_none();
-        let mut checks = self.audit.checks(bench.request.prompt_tolerance, enforced);
+        let mut checks = self.audit.checks(bench.request.prompt_tolerance);
         if let Some((asked, sent)) = self.shortened
             && let Some(check) = checks.iter_mut().find(|c| c.kind == CheckKind::PromptLength)
         {
             check.message.push_str(&format!(
                 "; the longest shortened from {asked} to {sent} to fit the engine's longest sequence"
             ));
+        }
+        if self.setting.dataset.is_none()
+            && let Some((prompt, _)) = measurement.prompt_tokens
+        {
+            let expected = match self.setting.prefix {
+                Prefix::Unique | Prefix::Cold => Cache::Cold,
+                Prefix::Shared => Cache::Warm { tokens: prompt },
+                Prefix::Groups { length, .. } => Cache::Warm { tokens: length.min(prompt) },
+            };
+            checks.push(validity::cache_counters(expected, prompt, watch.lookups()));
         }
         let closed = self.setting.arrival == Arrival::Closed;
         checks.extend(audit::checks(&loads, closed.then_some(self.streams)));
