@@ -225,7 +225,10 @@ fn an_invalid_measurement_is_an_error_whatever_it_shows() {
     );
     let judgement = judged(vec![floor("output-throughput", 7302.0, 58)], &checks);
     assert_eq!((judgement.verdict, judgement.class.as_deref()), (Verdict::Error, Some("invalid")));
-    assert_eq!(judgement.message.unwrap(), "the client was the limit: 100 of 128 requests in flight");
+    assert_eq!(
+        judgement.message.unwrap(),
+        "the client was the limit: 100 of 128 requests in flight"
+    );
 }
 
 #[test]
