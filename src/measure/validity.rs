@@ -155,7 +155,7 @@ pub fn output_length(outputs: &Outputs, tolerance: Option<f64>) -> Check {
     let finishes: Vec<String> =
         outputs.finishes.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let allowed = tolerance.map(|share| (mean(outputs.asked) * share).max(1.0));
-    let message = format!(
+    let mut message = format!(
         "{} output tokens asked for, {} on average, {} at least (finish reasons: {}), {}",
         print_number(mean(outputs.asked), 1),
         print_number(mean(outputs.brought), 1),
@@ -167,6 +167,12 @@ pub fn output_length(outputs: &Outputs, tolerance: Option<f64>) -> Check {
         }
     );
     let holds = allowed.is_none_or(|allowed| mean(outputs.off) <= allowed);
+    if !holds {
+        message.push_str(
+            "; write request.body = { ignore_eos = true } where the server takes it, \
+             or request.output-tolerance = \"off\"",
+        );
+    }
     Check::unless(holds, kind, Fault::Invalid, message)
 }
 

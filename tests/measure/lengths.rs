@@ -110,8 +110,10 @@ fn outputs_that_are_shorter_than_asked_are_no_speed() {
         assert!(words.starts_with("32 output tokens asked for, "), "{words}");
         assert!(words.contains(" on average, 4 at least (finish reasons: "), "{words}");
         assert_eq!(words.contains(" stop)"), finish == "stop", "{words}");
-        assert!(words.ends_with("tolerance 1 tokens"), "{words}");
-        told_everywhere(&ran, &words);
+        let write = "; write request.body = { ignore_eos = true } where the server takes it, or \
+                     request.output-tolerance = \"off\"";
+        assert!(words.ends_with(&format!("tolerance 1 tokens{write}")), "{words}");
+        told_everywhere(&ran, words.trim_end_matches(write));
     }
     let ran = decode_of_32(&stopping("stop"), "output-tolerance = \"off\"").run(&[]).exits(0);
     let said = &checks(&measured(&ran, 0), "output-length")[0].1;
