@@ -12,6 +12,9 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+/// Longest piece of a file in a message, in characters.
+const SHOWN: usize = 200;
+
 /// One prompt of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -112,16 +115,18 @@ impl Conversation {
 /// What is no JSON, an entry without `conversations`, and a file without any prompt.
 pub fn sharegpt(mut file: impl BufRead) -> Result<Entries, DatasetError> {
     let mut found = Entries::default();
-    if begins_an_array(&mut file)? {
+    skip_mark(&mut file)?;
+    let (is_array, passed) = begins_an_array(&mut file)?;
+    if is_array {
         let mut reader = serde_json::Deserializer::from_reader(file);
         (&mut reader).deserialize_seq(Taker(&mut found)).map_err(|error| {
             match error.io_error_kind() {
                 Some(_) => DatasetError::Unreadable(error.to_string()),
-                None => at(format!("line {}", error.line()), without_line(&error)),
+                None => at(format!("line {}", passed + error.line()), without_line(&error)),
             }
         })?;
     } else {
-        for_each_line(file, |place, line| {
+        for_each_line(file, passed, |place, line| {
             let conversation: Conversation = serde_json::from_str(line).map_err(|error| {
                 let words = without_line(&error);
                 at(place.to_owned(), format!("it is no conversation of ShareGPT: {words}"))
@@ -171,14 +176,30 @@ impl<'de> Visitor<'de> for Taker<'_> {
     }
 }
 
-/// Whether the first thing in a file is the beginning of an array. Blanks before it are skipped.
-fn begins_an_array(file: &mut impl BufRead) -> Result<bool, DatasetError> {
+/// Skips the mark of UTF-8 that some editors begin a file with.
+fn skip_mark(file: &mut impl BufRead) -> Result<(), DatasetError> {
+    for (ordinal, byte) in b"\xEF\xBB\xBF".iter().enumerate() {
+        if file.fill_buf().map_err(unreadable)?.first() != Some(byte) {
+            let begun = ordinal > 0;
+            let error = || DatasetError::Unreadable("it is no text in UTF-8".to_owned());
+            return if begun { Err(error()) } else { Ok(()) };
+        }
+        file.consume(1);
+    }
+    Ok(())
+}
+
+/// Whether the first thing in a file is the beginning of an array, and how many lines of blanks were
+/// passed on the way.
+fn begins_an_array(file: &mut impl BufRead) -> Result<(bool, usize), DatasetError> {
+    let mut passed = 0;
     loop {
         let bytes = file.fill_buf().map_err(unreadable)?;
         match bytes.iter().position(|byte| !byte.is_ascii_whitespace()) {
-            Some(place) => return Ok(bytes[place] == b'['),
-            None if bytes.is_empty() => return Ok(false),
+            Some(place) => return Ok((bytes[place] == b'[', passed)),
+            None if bytes.is_empty() => return Ok((false, passed)),
             None => {
+                passed += bytes.iter().filter(|byte| **byte == b'\n').count();
                 let blanks = bytes.len();
                 file.consume(blanks);
             }
@@ -190,15 +211,16 @@ fn unreadable(error: std::io::Error) -> DatasetError {
     DatasetError::Unreadable(error.to_string())
 }
 
-/// Visits the lines that are not empty, with their places.
+/// Visits the lines that are not empty, with their places; `passed` lines came before.
 fn for_each_line(
     file: impl BufRead,
+    passed: usize,
     mut visit: impl FnMut(&str, &str) -> Result<(), DatasetError>,
 ) -> Result<(), DatasetError> {
     for (index, line) in file.lines().enumerate() {
         let line = line.map_err(unreadable)?;
         if !line.trim().is_empty() {
-            visit(&format!("line {}", index + 1), &line)?;
+            visit(&format!("line {}", passed + index + 1), &line)?;
         }
     }
     Ok(())
@@ -207,7 +229,15 @@ fn for_each_line(
 /// What serde says, but for a place that counts within one entry.
 fn without_line(error: &serde_json::Error) -> String {
     let words = error.to_string();
-    words.split(" at line ").next().unwrap_or(&words).to_owned()
+    cut(words.split(" at line ").next().unwrap_or(&words))
+}
+
+/// The beginning of a text: what is wrong may be as long as the file.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
 }
 
 /// Reads JSON Lines: `{"prompt": "…"}` or `{"messages": […]}`, with `output-tokens` (also
@@ -216,9 +246,10 @@ fn without_line(error: &serde_json::Error) -> String {
 /// # Errors
 /// A line that is no JSON object, has neither or both, or a count that is none; a file without any
 /// prompt.
-pub fn jsonl(file: impl BufRead) -> Result<Entries, DatasetError> {
+pub fn jsonl(mut file: impl BufRead) -> Result<Entries, DatasetError> {
     let mut found = Entries::default();
-    for_each_line(file, |place, line| {
+    skip_mark(&mut file)?;
+    for_each_line(file, 0, |place, line| {
         let value: Value = serde_json::from_str(line).map_err(|error| {
             let words = without_line(&error);
             let message =
@@ -235,9 +266,9 @@ pub fn jsonl(file: impl BufRead) -> Result<Entries, DatasetError> {
 }
 
 fn entry(value: &Value) -> Result<Entry, String> {
-    let object = value
-        .as_object()
-        .ok_or_else(|| format!("{value} is no object: write {{\"prompt\": \"…\"}}"))?;
+    let object = value.as_object().ok_or_else(|| {
+        format!("{} is no object: write {{\"prompt\": \"…\"}}", cut(&value.to_string()))
+    })?;
     let content = match (object.get("prompt"), object.get("messages")) {
         (Some(Value::String(text)), None) if !text.is_empty() => {
             Content::Text(text.as_str().into())
@@ -249,7 +280,8 @@ fn entry(value: &Value) -> Result<Entry, String> {
                     || message.get("content").is_none()
             }) {
                 return Err(format!(
-                    "{wrong} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}"
+                    "{} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}",
+                    cut(&wrong.to_string())
                 ));
             }
             Content::Messages(Value::from(messages.clone()).to_string().into())
@@ -268,12 +300,10 @@ fn entry(value: &Value) -> Result<Entry, String> {
     let said = keys.iter().find_map(|key| object.get(*key).map(|count| (*key, count)));
     let output = match said {
         None | Some((_, Value::Null)) => None,
-        Some((key, count)) => Some(
-            count
-                .as_u64()
-                .filter(|count| *count > 0)
-                .ok_or_else(|| format!("`{key}` is {count}: write a whole number above 0"))?,
-        ),
+        Some((key, count)) => Some(count.as_u64().filter(|count| *count > 0).ok_or_else(|| {
+            let count = cut(&count.to_string());
+            format!("`{key}` is {count}: write a whole number above 0")
+        })?),
     };
     Ok(Entry { content, reply: None, output })
 }
@@ -303,6 +333,26 @@ mod tests {
             assert_eq!(text(&found.entries[0]), "What is a quay?");
             assert_eq!(found.entries[0].reply.as_deref(), Some("A place to land at."));
         }
+    }
+
+    #[test]
+    fn a_place_counts_from_the_first_line_and_a_mark_of_utf_8_is_no_content() {
+        for (conversations, wrong) in [(true, "[ 1 ]"), (true, "1"), (false, "1")] {
+            for blanks in [0, 1, 3] {
+                let file = format!("\u{feff}{}{wrong}", "\n".repeat(blanks));
+                for at_once in [1, 2, 4096] {
+                    let read = std::io::BufReader::with_capacity(at_once, file.as_bytes());
+                    let read = if conversations { sharegpt(read) } else { jsonl(read) };
+                    let error = read.unwrap_err().to_string();
+                    let place = format!("line {}: ", blanks + 1);
+                    assert!(error.starts_with(&place), "{at_once} of {file:?}: {error}");
+                }
+            }
+        }
+        let marked = "\u{feff}{\"prompt\": \"Once\"}";
+        assert_eq!(jsonl(marked.as_bytes()).unwrap().entries.len(), 1);
+        let talk = format!("\u{feff}[{TALK}]");
+        assert_eq!(sharegpt(talk.as_bytes()).unwrap().entries.len(), 1);
     }
 
     #[test]

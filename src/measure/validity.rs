@@ -49,7 +49,7 @@ pub enum CheckKind {
     CacheState,
     /// The engine was idle before the cell.
     Idle,
-    /// Delivered concurrency is at least 98 %.
+    /// Delivered concurrency is at least 98 %, where less could change a verdict.
     Concurrency,
     /// Client lag is within `policy.max-client-lag`.
     ClientLag,
@@ -87,6 +87,9 @@ pub struct Check {
 
 /// Delivered concurrency below this share of the declared one is the client's failing.
 pub const DELIVERED: f64 = 0.98;
+
+/// Below this share it is, whatever is expected: what the rest would have done is guesswork.
+const LEAST_DELIVERED: f64 = 0.75;
 
 /// Significance of the slope beyond which a window may be called drifting.
 const SLOPE_LEVEL: f64 = 0.01;
@@ -293,11 +296,18 @@ pub fn buffered(reads: &Reads) -> Check {
     Check::unless(holds, CheckKind::Buffered, Fault::Notice, message)
 }
 
-/// Whether the client kept as many requests in flight as the cell declares.
-pub fn concurrency(delivered: f64, streams: u32) -> Check {
-    let holds = delivered >= DELIVERED * f64::from(streams);
+/// Whether the client kept as many requests in flight as the cell declares. Where the few that lack
+/// could not change a verdict (`matters`), it is only a notice.
+pub fn concurrency(delivered: f64, streams: u32, matters: bool) -> Check {
+    let kind = CheckKind::Concurrency;
+    let least = |share: f64| delivered >= share * f64::from(streams);
     let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
-    Check::of_client(holds, CheckKind::Concurrency, message)
+    if matters || least(DELIVERED) || !least(LEAST_DELIVERED) {
+        return Check::of_client(least(DELIVERED), kind, message);
+    }
+    let message =
+        format!("{message}, fewer by the client's doing; no limit is so near that it matters");
+    Check::new(kind, Some(Fault::Notice), message)
 }
 
 /// Whether the client read in time: `p99` of its wake-up delays against `policy.max-client-lag`.

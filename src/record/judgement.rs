@@ -104,26 +104,22 @@ pub fn lag_matters(
     lag: Duration,
 ) -> bool {
     let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
-    cell.bounds.iter().zip(sight.bounds()).any(|(record, judged)| {
-        let (Some(bound), Some(estimate)) = (&record.bound, judged.estimate) else { return false };
-        let shift = sight.shift(record.metric.base, estimate.value, lag);
-        let within = |verdict| match verdict {
-            BoundVerdict::Clear | BoundVerdict::Close => 0,
-            BoundVerdict::Inconclusive => 1,
-            BoundVerdict::Fail => 2,
-            BoundVerdict::NoData => 3,
-        };
-        binds(record)
-            && [shift, -shift].iter().any(|shift| {
-                let moved = Estimate {
-                    value: estimate.value + shift,
-                    lower: estimate.lower.map(|lower| lower + shift),
-                    upper: estimate.upper.map(|upper| upper + shift),
-                    ..estimate
-                };
-                within(limit::judge(&moved, bound)) != within(judged.verdict)
-            })
-    })
+    sight.could_turn(|base, value| sight.shift(base, value, lag))
+}
+
+/// Whether it could change what a bound says that only a `share` of the declared requests was in
+/// flight: the requests that the client lacks invalidate a measurement only then, or where nothing
+/// is expected, so that its figures are all there is.
+pub fn shortage_matters(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+    share: f64,
+) -> bool {
+    let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
+    !cell.bounds.iter().any(binds)
+        || sight.could_turn(|base, value| sight.missed(base, value, share))
 }
 
 /// Whether a bound can fail its cell.
@@ -322,6 +318,33 @@ impl Sight<'_> {
                 message: wording::no_data(record, bound, &format!("no data, {why}")),
             },
         }
+    }
+
+    /// Whether a bound that can fail the cell would say otherwise of a figure that is larger or
+    /// smaller by so much as `shift` says of its metric and value.
+    fn could_turn(&self, shift: impl Fn(Base, f64) -> f64) -> bool {
+        let rank = |verdict| match verdict {
+            BoundVerdict::Clear | BoundVerdict::Close => 0,
+            BoundVerdict::Inconclusive => 1,
+            BoundVerdict::Fail => 2,
+            BoundVerdict::NoData => 3,
+        };
+        self.cell.bounds.iter().zip(self.bounds()).any(|(record, judged)| {
+            let (Some(bound), Some(estimate)) = (&record.bound, judged.estimate) else {
+                return false;
+            };
+            let shift = shift(record.metric.base, estimate.value);
+            binds(record)
+                && [shift, -shift].iter().any(|shift| {
+                    let moved = Estimate {
+                        value: estimate.value + shift,
+                        lower: estimate.lower.map(|lower| lower + shift),
+                        upper: estimate.upper.map(|upper| upper + shift),
+                        ..estimate
+                    };
+                    rank(limit::judge(&moved, bound)) != rank(judged.verdict)
+                })
+        })
     }
 
     /// What the checks with a fault say, joined.

@@ -204,21 +204,29 @@ impl Bench<'_> {
         }
     }
 
-    /// The checks of the client itself: how late it was, and how busy its thread.
+    /// The checks of the client itself: whether it kept as many requests in flight as it was to,
+    /// how late it was, and how busy its thread.
     pub(super) fn client_checks(
         &self,
         measurement: &Measurement,
+        flight: Option<Flight>,
         lag: &Lag,
         lags: &Lags,
     ) -> Vec<Check> {
+        let (planned, policy, gpus) = (self.planned, self.policy, self.gpus);
+        let flown = flight.map(|Flight { delivered, streams }| {
+            let share = delivered / f64::from(streams.max(1));
+            let matters = judgement::shortage_matters(planned, measurement, policy, gpus, share);
+            validity::concurrency(delivered, streams, matters)
+        });
+        let mut checks: Vec<Check> = flown.into_iter().collect();
         let gaps = measurement.observations.get(&Base::ChunkGap);
         let gap = gaps.and_then(|gaps| interval::value(gaps, Some(Stat::P50)));
         let gap = gap.map(|ms| Duration::from_secs_f64((ms / 1e3).max(0.0)));
         let shift = validity::stamp_shift(lag.waking, lag.stamped, gap).max(lag.sending);
         let late = lag.waking.max(lag.sending);
-        let matters =
-            judgement::lag_matters(self.planned, measurement, self.policy, self.gpus, shift);
-        let mut checks = vec![validity::client_lag(late, self.policy.max_client_lag, matters)];
+        let matters = judgement::lag_matters(planned, measurement, policy, gpus, shift);
+        checks.push(validity::client_lag(late, policy.max_client_lag, matters));
         match self.endpoint.transport {
             Transport::Tcp => checks.push(validity::client_busy(lags.thread())),
             // In virtual time the thread does nothing but work.
@@ -253,6 +261,15 @@ fn target<'a>(
         idle_timeout: request.idle_timeout,
         tolerance: request.prompt_tolerance,
     }
+}
+
+/// Requests in flight, where the cell declares how many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    /// So many were, averaged over the window.
+    pub(super) delivered: f64,
+    /// So many were to be.
+    pub(super) streams: u32,
 }
 
 /// How late the client was, at the 99th percentile.

@@ -21,7 +21,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Form, Lag, Tally, broken, broken_words, enough, expected_cache};
+use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words, enough, expected_cache};
 use super::heartbeat::Lags;
 use super::prompts::Source;
 use super::stream::{Looping, Shared};
@@ -129,7 +129,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let output = setting.max_output;
     let sight =
         Sight { window, traces: &traces, waves: &waves, tally: &tally, output, doubts: &doubts };
-    let mut measurement = sight.measurement(bench, streams);
+    let mut measurement = sight.measurement(bench);
     measurement.checks.extend(watch.checks());
     measurement.engine = watch.engine();
     let expected = expected_cache(setting.prefix, length);
@@ -137,7 +137,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let told = waves.iter().filter(|wave| !wave.is_empty()).count();
     enough(&mut measurement, told as u64, LEAST_WAVES.into());
     let lag = Lag { waking: lag, sending: Duration::ZERO, stamped };
-    let checks = bench.client_checks(&measurement, &lag, &lags);
+    let checks = bench.client_checks(&measurement, sight.flight(streams), &lag, &lags);
     measurement.checks.extend(checks);
     if !idle {
         measurement.warnings.push("the engine was not idle again after the cell".to_owned());
@@ -307,7 +307,7 @@ async fn window(
                         let output = setting.max_output;
                         let sight =
                             Sight { window: state, traces, waves, tally, output, doubts: &[] };
-                        let measurement = sight.measurement(bench, shared.streams);
+                        let measurement = sight.measurement(bench);
                         judgement::extension(bench.planned, &measurement, bench.policy, bench.gpus)
                     });
                     // Doubts about TTFT alone ask for more waves, not for a longer window.
@@ -383,7 +383,7 @@ struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    fn measurement(&self, bench: &Bench<'_>, streams: u32) -> Measurement {
+    fn measurement(&self, bench: &Bench<'_>) -> Measurement {
         let mut tally = self.tally.clone();
         for trace in self.traces {
             tally.count(trace);
@@ -396,20 +396,29 @@ impl Sight<'_> {
             let batches = if longer { 20 } else { 10 };
             let input = DecodeInput { traces: self.traces, from, to, batches };
             measurement.observations = observe::decode(&input);
-            measurement.checks.extend(checks(&input, &measurement, streams));
+            measurement.checks.extend(checks(&input, &measurement));
         }
         if let Some(waves) = observe::waves(self.waves) {
             measurement.observations.insert(Base::Ttft, waves);
         }
         measurement
     }
+
+    /// Requests in flight in the window.
+    fn flight(&self, streams: u32) -> Option<Flight> {
+        match self.window {
+            State::Closed { from, to } => {
+                Some(Flight { delivered: observe::in_flight(self.traces, from, to), streams })
+            }
+            State::Ramp | State::Open { .. } => None,
+        }
+    }
 }
 
 /// What the window itself says of whether it counts.
-fn checks(input: &DecodeInput<'_>, measurement: &Measurement, streams: u32) -> Vec<Check> {
+fn checks(input: &DecodeInput<'_>, measurement: &Measurement) -> Vec<Check> {
     let known = measurement.observations.contains_key(&Base::OutputTokens);
-    let in_flight = observe::in_flight(input.traces, input.from, input.to);
-    let mut checks = vec![validity::token_count(known), validity::concurrency(in_flight, streams)];
+    let mut checks = vec![validity::token_count(known)];
     if let Some(Observations::Batches { means, .. }) =
         measurement.observations.get(&Base::OutputThroughput)
     {

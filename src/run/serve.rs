@@ -21,13 +21,13 @@ use crate::load::socket::make_room_for;
 use crate::load::{Arrival, Cancel, Client, Outcome, Trace};
 use crate::measure::serve::{self as figures, Goals, Load, Note, Span};
 use crate::measure::validity::{self, Cache, CheckKind};
-use crate::measure::{Base, Check, Fault, Observations};
+use crate::measure::{Base, Check, Fault, Observations, observe};
 use crate::quantity::print_number;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{Amount, Dataset, Prefix, ServeSetting, Slo};
 
-use super::cell::{Bench, Form, Lag, Tally, broken, broken_words};
+use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words};
 use super::heartbeat::Lags;
 use super::prompts::{Wording, cell_number};
 use super::watch::{Watch, drained};
@@ -449,8 +449,7 @@ impl<'a> Cell<'a> {
             };
             checks.push(validity::cache_counters(expected, prompt, watch.lookups()));
         }
-        let closed = self.setting.arrival == Arrival::Closed;
-        checks.extend(audit::checks(&loads, closed.then_some(self.streams)));
+        checks.extend(audit::checks(&loads));
         checks.extend(watch.checks().into_iter().filter_map(|check| self.watched(bench, check)));
         measurement.checks.extend(checks);
         measurement
@@ -480,9 +479,19 @@ impl<'a> Cell<'a> {
         }
     }
 
+    /// Requests in flight in the steady load that had the fewest, where the client keeps their number.
+    fn flight(&self) -> Option<Flight> {
+        let steady = self.loads.iter().filter(|load| load.span.steady);
+        let delivered =
+            steady.map(|load| observe::in_flight(&load.traces, load.span.from, load.span.to));
+        let delivered = delivered.reduce(f64::min);
+        let delivered = delivered.filter(|_| self.setting.arrival == Arrival::Closed)?;
+        Some(Flight { delivered, streams: self.streams })
+    }
+
     fn finish(self, bench: &Bench<'_>, mut measurement: Measurement, idle: bool) -> Measurement {
         let lag = Lag { waking: self.lags.p99(), sending: self.sending, stamped: self.stamped };
-        let checks = bench.client_checks(&measurement, &lag, &self.lags);
+        let checks = bench.client_checks(&measurement, self.flight(), &lag, &self.lags);
         measurement.checks.extend(checks);
         if let Some(words) = self.fell_behind(&measurement) {
             measurement.warnings.push(words);

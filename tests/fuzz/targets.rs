@@ -3,6 +3,8 @@
 //!
 //! A target panics where a property is broken. It needs the public parts of tokgate alone.
 
+use std::collections::BTreeMap;
+use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,10 +13,13 @@ use tokgate::engine::exposition::{self, Sample};
 use tokgate::engine::metrics::Gauges;
 use tokgate::engine::readings::Readings;
 use tokgate::load::answer::{Answer, End, Head, Progress};
+use tokgate::load::dataset::{self, Content, DatasetError, Entries};
 use tokgate::load::event;
 use tokgate::load::sse::Sse;
 use tokgate::load::{Outcome, TokenEvent, Trace};
 use tokgate::matrix::{Selection, expand};
+use tokgate::measure::metric::CATALOGUE;
+use tokgate::measure::{Metric, Preset, document, told};
 use tokgate::suite::{LoadOptions, Problem, load};
 
 // ------------------------------------------------------------------------------------------------------ event streams
@@ -198,6 +203,115 @@ fn written(sample: &Sample) -> String {
         })
         .collect();
     format!("{}{{{}}} {}\n", sample.name, labels.join(","), sample.value)
+}
+
+// ---------------------------------------------------------------------------------------------------------- data sets
+
+/// The longest that a refusal may be, in characters: a screen, not the file.
+const LONGEST_REFUSAL: usize = 1500;
+
+/// Data sets: prompts that can be sent, however the file is read, or a refusal with a place. The first byte says which
+/// form is read, and how many bytes at a time.
+pub fn dataset(input: &[u8]) {
+    let Some((&first, text)) = input.split_first() else { return };
+    let read = |text: &[u8], at_once: usize| -> Result<Entries, DatasetError> {
+        let file = BufReader::with_capacity(at_once, text);
+        if first % 2 == 0 { dataset::sharegpt(file) } else { dataset::jsonl(file) }
+    };
+    let whole = read(text, text.len() + 1);
+    assert_eq!(
+        read(text, usize::from(first) + 1),
+        whole,
+        "read {} bytes at once",
+        u16::from(first) + 1
+    );
+    match whole {
+        Ok(found) => {
+            assert!(!found.entries.is_empty(), "neither prompts nor a refusal");
+            for entry in &found.entries {
+                assert!(entry.output != Some(0), "an output of nothing: {entry:?}");
+                match &entry.content {
+                    Content::Text(text) => assert!(!text.is_empty(), "an empty prompt: {entry:?}"),
+                    Content::Messages(json) => {
+                        let messages: Vec<serde_json::Value> =
+                            serde_json::from_str(json).expect("messages are a list in JSON");
+                        assert!(!messages.is_empty(), "no message: {entry:?}");
+                    }
+                }
+            }
+            // Lines stand for themselves: twice the file is twice the prompts.
+            if first % 2 == 1 {
+                let again = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+                let twice = read(&[text, b"\n", again].concat(), 64);
+                let twice = twice.expect("each line was read before");
+                assert_eq!(twice.entries.len(), 2 * found.entries.len());
+            }
+        }
+        Err(error) => refusal(&error),
+    }
+}
+
+fn refusal(error: &dyn std::fmt::Display) {
+    let words = error.to_string();
+    assert!(!words.is_empty() && words.chars().count() <= LONGEST_REFUSAL, "{words}");
+}
+
+// ---------------------------------------------------------------------------------------------------- results of tools
+
+const PRESETS: [Preset; 5] = [
+    Preset::VllmBenchServe,
+    Preset::Guidellm,
+    Preset::Aiperf,
+    Preset::SglangBenchServing,
+    Preset::LlamaBench,
+];
+
+/// Results of tools: figures that are numbers, all that were wanted among them, or a refusal.
+pub fn tool(text: &[u8]) {
+    let text = String::from_utf8_lossy(text);
+    let documents = match document::read(&text) {
+        Ok(documents) => documents,
+        Err(error) => return refusal(&error),
+    };
+    if let Ok(value) = serde_json::from_str::<serde_json::Value>(&text) {
+        assert_eq!(documents, [value], "JSON is read as it stands");
+    }
+    for pointer in ["", "/0", "/median_ttft_ms", "/a~1b/~0", "/benchmarks/0/metrics"] {
+        match document::number(&documents[0], pointer) {
+            Ok(number) => assert!(number.is_finite(), "{pointer}: {number}"),
+            Err(error) => refusal(&error),
+        }
+    }
+    for preset in PRESETS {
+        let every = every_metric().filter(|metric| preset.produces(*metric));
+        let mut wishes: Vec<Vec<Metric>> = every.map(|metric| vec![metric]).collect();
+        wishes.push(Vec::new());
+        for wanted in &wishes {
+            let found = match preset.read(&documents, wanted) {
+                Ok(found) => found,
+                Err(error) => {
+                    refusal(&error);
+                    continue;
+                }
+            };
+            for (metric, value) in &found.figures {
+                assert!(preset.produces(*metric), "{preset:?} has no {metric}");
+                assert!(value.is_finite() && *value >= 0.0, "{preset:?} {metric} {value}");
+            }
+            assert!(wanted.iter().all(|metric| found.figures.contains_key(metric)), "{wanted:?}");
+            let sane = found.requests.is_none_or(|(failed, all)| failed < all || all == 0);
+            assert!(sane, "{preset:?}: {:?}", found.requests);
+            let repeats: [BTreeMap<Metric, f64>; 2] = [found.figures.clone(), found.figures];
+            let _ = told::observations(&repeats);
+        }
+    }
+}
+
+fn every_metric() -> impl Iterator<Item = Metric> {
+    let suffixes = ["", ".p50", ".p90", ".p95", ".p99", ".mean", ".max"];
+    let names =
+        CATALOGUE.iter().flat_map(move |entry| suffixes.map(|it| format!("{}{it}", entry.name)));
+    names.filter_map(|name| name.parse().ok())
 }
 
 // ------------------------------------------------------------------------------------------------------------- suites

@@ -31,8 +31,13 @@ fn cached_tokens_must_be_as_declared() {
 
 #[test]
 fn what_the_client_fails_at_is_invalid() {
-    assert_eq!(concurrency(125.5, 128).fault, None);
-    assert_eq!(concurrency(125.0, 128).fault, Some(Fault::Invalid));
+    assert_eq!(concurrency(125.5, 128, true).fault, None);
+    assert_eq!(concurrency(125.0, 128, true).fault, Some(Fault::Invalid));
+    let harmless = concurrency(125.0, 128, false);
+    assert_eq!(harmless.fault, Some(Fault::Notice));
+    assert!(harmless.message.starts_with("125 of 128 requests in flight, fewer by the client's"));
+    // So few that nobody knows what the others would have done.
+    assert_eq!(concurrency(95.0, 128, false).fault, Some(Fault::Invalid));
     let late = client_lag(Duration::from_micros(6120), ms(5), true);
     assert_eq!(late.fault, Some(Fault::Invalid));
     assert_eq!(late.message, "the client was the limit: client lag 6.2ms (p99), 5ms allowed");

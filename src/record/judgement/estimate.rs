@@ -1,4 +1,4 @@
-//! What is estimated of a metric of a cell, and how far a late client can move it.
+//! What is estimated of a metric of a cell, and how far the client can move it.
 
 use std::time::Duration;
 
@@ -104,6 +104,39 @@ impl Sight<'_> {
                 value * (seconds / ttft.max(seconds).max(1e-9))
             }
             Base::CompletedRequests
+            | Base::OutputTokens
+            | Base::KvCapacity
+            | Base::ErrorRate
+            | Base::User(_) => 0.0,
+        }
+    }
+    /// How far a figure can be from what it would be with all requests in flight, in its unit, where
+    /// a `share` of them was.
+    ///
+    /// An engine that is full serves no more per second for them, so a request takes longer in
+    /// proportion (Little's law); what queues waits all of that for its first token. One that is not
+    /// full serves more in proportion.
+    pub(super) fn missed(&self, base: Base, value: f64, share: f64) -> f64 {
+        let lack = 1.0 / share.max(1e-9) - 1.0;
+        let observations = &self.measurement.observations;
+        match base {
+            Base::Ttft | Base::TtftDue | Base::E2eLatency | Base::E2eLatencyDue => {
+                let whole = observations.get(&Base::E2eLatency);
+                let whole = whole.and_then(|o| interval::value(o, Some(Stat::Mean)));
+                value.max(whole.unwrap_or(0.0)) * lack
+            }
+            Base::Tpot
+            | Base::Itl
+            | Base::ChunkGap
+            | Base::OutputThroughput
+            | Base::PerRequestThroughput
+            | Base::PrefillThroughput
+            | Base::ActiveRequests
+            | Base::RequestThroughput
+            | Base::Goodput => value * lack,
+            Base::ReadyTime
+            | Base::MeasuredTime
+            | Base::CompletedRequests
             | Base::OutputTokens
             | Base::KvCapacity
             | Base::ErrorRate

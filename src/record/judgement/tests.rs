@@ -220,7 +220,7 @@ fn both_looks_share_alpha_and_a_single_one_has_it_all() {
 #[test]
 fn an_invalid_measurement_is_an_error_whatever_it_shows() {
     let checks = with(
-        validity::concurrency(100.0, 128),
+        validity::concurrency(100.0, 128, true),
         with(validity::error_rate(3, 128, 0.0), window(1.0, 0.0)),
     );
     let judgement = judged(vec![floor("output-throughput", 7302.0, 58)], &checks);
@@ -469,6 +469,23 @@ fn a_lag_matters_only_where_it_could_turn_a_verdict() {
     assert!(!matters(vec![floor("output-throughput", 7302.0, 58)], 20));
     assert!(!matters(vec![ceiling("ttft.p50", 1100.0, 60)], 20));
     assert!(matters(vec![ceiling("ttft.p50", 1010.0, 60)], 20));
+}
+
+#[test]
+fn requests_that_lack_matter_unless_every_limit_is_far() {
+    let matters = |bounds: Vec<BoundRecord>, share: f64| {
+        let mut measurement = window(7310.0, 20.0);
+        measurement.observations.insert(Base::E2eLatency, Observations::Samples(vec![2000.0; 30]));
+        shortage_matters(&cell(bounds), &measurement, &policy(), 8, share)
+    };
+    // A figure that nothing is expected of is reported, and somebody relies on it.
+    assert!(matters(vec![], 0.97));
+    assert!(!matters(vec![floor("output-throughput", 3650.0, 58)], 0.97));
+    assert!(matters(vec![floor("output-throughput", 7500.0, 58)], 0.97));
+    // The first token of a queued request waits for others to end: by all that a request takes.
+    assert!(!matters(vec![ceiling("ttft.p50", 1100.0, 60)], 0.97));
+    assert!(matters(vec![ceiling("ttft.p50", 1010.0, 60)], 0.97));
+    assert!(matters(vec![ceiling("ttft.p50", 1100.0, 60)], 0.9));
 }
 
 #[test]

@@ -101,20 +101,10 @@ impl Audit {
     }
 }
 
-/// What the windows of loads say of whether they count. `streams` of a closed loop.
-pub(super) fn checks(loads: &[Load<'_>], streams: Option<u32>) -> Vec<Check> {
+/// What the windows of loads say of whether they count.
+pub(super) fn checks(loads: &[Load<'_>]) -> Vec<Check> {
     let found = serve::together(loads);
     let mut checks = vec![validity::token_count(found.contains_key(&Base::OutputTokens))];
-    if let Some(streams) = streams {
-        let delivered = loads
-            .iter()
-            .filter(|load| load.span.steady)
-            .map(|load| observe::in_flight(load.traces, load.span.from, load.span.to));
-        if let Some(least) = delivered.reduce(f64::min) {
-            checks.push(validity::concurrency(least, streams));
-        }
-    }
-    // Each load has a window of its own to be steady in.
     let steady = loads.iter().filter_map(|load| {
         match serve::together(std::slice::from_ref(load)).remove(&Base::OutputThroughput) {
             Some(Observations::Batches { means, .. }) => Some(validity::steady(&means)),
