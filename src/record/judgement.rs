@@ -107,12 +107,6 @@ pub fn lag_matters(
     cell.bounds.iter().zip(sight.bounds()).any(|(record, judged)| {
         let (Some(bound), Some(estimate)) = (&record.bound, judged.estimate) else { return false };
         let shift = sight.shift(record.metric.base, estimate.value, lag);
-        let within = |verdict| match verdict {
-            BoundVerdict::Clear | BoundVerdict::Close => 0,
-            BoundVerdict::Inconclusive => 1,
-            BoundVerdict::Fail => 2,
-            BoundVerdict::NoData => 3,
-        };
         binds(record)
             && [shift, -shift].iter().any(|shift| {
                 let moved = Estimate {
@@ -124,6 +118,40 @@ pub fn lag_matters(
                 within(limit::judge(&moved, bound)) != within(judged.verdict)
             })
     })
+}
+
+/// Whether bounds say something else of `still`: the same cell on a clock that stood still while this
+/// program was away. Then its absence, and not the engine, may be what they speak of.
+///
+/// Latencies have every absence in them. Rates have only that of a whole machine, `frozen`: where a
+/// client alone was away, what the engine made meanwhile was read thereafter.
+pub fn absence_matters(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    still: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+    frozen: bool,
+) -> bool {
+    let extendable = extendable(cell.kind);
+    let still = Measurement { extended: measurement.extended, ..still.clone() };
+    let bounds = |measurement| Sight { cell, measurement, policy, gpus, extendable }.bounds();
+    let both = bounds(measurement).into_iter().zip(bounds(&still));
+    cell.bounds.iter().zip(both).any(|(record, (judged, still))| {
+        binds(record)
+            && (frozen || record.metric.base.entry().latency)
+            && within(judged.verdict) != within(still.verdict)
+    })
+}
+
+/// Verdicts that mean the same to a cell.
+fn within(verdict: BoundVerdict) -> u8 {
+    match verdict {
+        BoundVerdict::Clear | BoundVerdict::Close => 0,
+        BoundVerdict::Inconclusive => 1,
+        BoundVerdict::Fail => 2,
+        BoundVerdict::NoData => 3,
+    }
 }
 
 /// Whether a bound can fail its cell.
