@@ -5,7 +5,9 @@
 //! absent, never guessed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use super::absence::Absences;
 use super::quantile::{Tally, median};
 use super::{Base, Observations};
 use crate::clock::Stamp;
@@ -153,20 +155,28 @@ pub fn in_flight(traces: &[Trace], from: Stamp, to: Stamp) -> f64 {
     seconds.sum::<f64>() / length
 }
 
-/// The longest gap between two events of a request that was open when the window ended, in seconds:
-/// no figure has it. The end of a request that was cut ends its gap.
-pub fn open_gap(traces: &[Trace], to: Stamp) -> f64 {
-    let gaps = traces.iter().filter_map(|trace| {
-        let before = trace.events.partition_point(|event| event.at <= to);
-        let begin = trace.events[..before].last()?.at;
-        let end = match (trace.events.get(before), &trace.outcome) {
-            (Some(event), _) => event.at,
-            (None, Outcome::Cancelled) => trace.ended,
-            (None, Outcome::Complete | Outcome::Failed(_)) => return None,
-        };
-        Some(end.seconds_since(begin))
+/// The longest gap between two events of a request that ends in the window or was open when it
+/// ended, and the longest stretch of one in which this program was there to see it. The end of a
+/// request that was cut ends its gap.
+pub fn longest_gaps(
+    traces: &[Trace],
+    from: Stamp,
+    to: Stamp,
+    away: &Absences,
+) -> (Duration, Duration) {
+    let good = traces.iter().filter(|trace| !matches!(trace.outcome, Outcome::Failed(_)));
+    let gaps = good.flat_map(|trace| {
+        let cut = (trace.outcome == Outcome::Cancelled).then_some(trace.ended);
+        let ends = trace.events.iter().map(|event| event.at);
+        ends.clone().zip(ends.skip(1).chain(cut))
     });
-    gaps.fold(0.0, f64::max)
+    let seen = gaps.filter(|(begin, end)| *end > from && *begin <= to);
+    seen.fold((Duration::ZERO, Duration::ZERO), |(longest, present), (begin, end)| {
+        let gap = end.since(begin);
+        // What is no longer than what is known already needs no closer look.
+        let there = if gap > present { away.present(begin, end) } else { Duration::ZERO };
+        (longest.max(gap), present.max(there))
+    })
 }
 
 /// The window, and its batches.
@@ -204,6 +214,15 @@ impl Cut {
             let (left, right) = (index as f64 * batch, (index + 1) as f64 * batch);
             visit(index, if from == to { b - a } else { (b.min(right) - a.max(left)).max(0.0) });
         }
+    }
+
+    /// Shares what came at `at` and was made since `before` among the batches: visits each with its
+    /// part, all of which make 1.
+    pub(super) fn share(&self, before: Stamp, at: Stamp, mut visit: impl FnMut(usize, f64)) {
+        let span = at.seconds_since(before.max(self.from));
+        self.overlaps(before, at, |index, overlap| {
+            visit(index, if span > 0.0 { overlap / span } else { 1.0 });
+        });
     }
 }
 
@@ -255,11 +274,7 @@ pub(super) fn output_throughput(
         for (at, tokens) in request.arrivals() {
             if window.holds(at) {
                 total += tokens;
-                let span = at.seconds_since(before.max(window.from));
-                window.overlaps(before, at, |index, overlap| {
-                    let share = if span > 0.0 { overlap / span } else { 1.0 };
-                    batches[index] += tokens as f64 * share;
-                });
+                window.share(before, at, |index, part| batches[index] += tokens as f64 * part);
             }
             before = at;
         }
@@ -347,7 +362,7 @@ pub(super) fn chunk_gaps(good: &[&Trace], window: &Cut) -> Option<Observations> 
 }
 
 /// Requests between first token and end, averaged over the window.
-fn emitting(good: &[&Trace], window: &Cut) -> f64 {
+pub(super) fn emitting(good: &[&Trace], window: &Cut) -> f64 {
     let seconds = good.iter().filter_map(|trace| {
         let first = trace.events.first()?.at.max(window.from);
         let last = trace.events.last()?.at.max(trace.ended).min(window.to);
@@ -533,11 +548,24 @@ mod tests {
 
     #[test]
     fn a_gap_that_is_open_at_the_end_is_seen() {
+        let longest = |trace, away: &Absences| {
+            let (longest, present) = longest_gaps(&[trace], at(0.0), at(1000.0), away);
+            (longest.as_millis(), present.as_millis())
+        };
+        let there = Absences::default();
         let silent = |ended| Trace { ended: at(ended), ..request(0, 0.0, &[10.0, 20.0], 1) };
-        near(open_gap(&[silent(3000.0)], at(1000.0)), 2.98);
-        near(open_gap(&[request(0, 0.0, &[10.0, 20.0, 1500.0], 1)], at(1000.0)), 1.48);
+        assert_eq!(longest(silent(3000.0), &there), (2980, 2980));
+        let late = request(0, 0.0, &[10.0, 20.0, 1500.0], 1);
+        assert_eq!(longest(late, &there), (1480, 1480));
         let complete = Trace { outcome: Outcome::Complete, ..silent(20.0) };
-        near(open_gap(&[complete], at(1000.0)), 0.0);
+        assert_eq!(longest(complete, &there), (10, 10));
+        // What begins behind the window is not of it.
+        assert_eq!(longest(request(0, 0.0, &[1010.0, 4000.0], 1), &there).0, 0);
+        // The longest gap is ours, and of another one the engine has 400 ms.
+        let mut away = Absences::default();
+        away.add(at(40.0), at(1990.0));
+        let both = request(0, 0.0, &[10.0, 410.0, 2000.0], 1);
+        assert_eq!(longest(both, &away), (1590, 30));
     }
 
     #[test]

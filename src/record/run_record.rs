@@ -184,6 +184,10 @@ pub enum UnfitClass {
 pub struct Measurement {
     /// By metric.
     pub observations: BTreeMap<Base, Observations>,
+    /// How many samples of a serve test's latency are worth one that stands alone, where its load
+    /// tells; elsewhere it is as many as were in flight.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sharing: BTreeMap<Base, f64>,
     /// Requests sent.
     pub requests: u64,
     /// Failed requests by class, with the first message of each.

@@ -10,6 +10,7 @@ mod drive;
 mod ledger;
 mod script;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -413,6 +414,17 @@ impl<'a> Cell<'a> {
             .collect()
     }
 
+    fn observations(
+        &self,
+        loads: &[Load<'_>],
+    ) -> (BTreeMap<Base, Observations>, BTreeMap<Base, f64>) {
+        if self.setting.repeat > 1 {
+            (figures::repeated(loads), BTreeMap::new())
+        } else {
+            (figures::together(loads), figures::sharing(loads))
+        }
+    }
+
     /// What the loads so far came to.
     fn measurement(&self, bench: &Bench<'_>, watch: &Watch) -> Measurement {
         let loads = self.figures();
@@ -425,11 +437,7 @@ impl<'a> Cell<'a> {
                 measurement.checks.iter_mut().filter(|c| c.kind == CheckKind::OutputLength);
             lengths.for_each(|check| check.fault = None);
         }
-        measurement.observations = if self.setting.repeat > 1 {
-            figures::repeated(&loads)
-        } else {
-            figures::together(&loads)
-        };
+        (measurement.observations, measurement.sharing) = self.observations(&loads);
         measurement.prompt_tokens = self.audit.prompt_tokens();
         let mut checks = self.audit.checks(bench.request.prompt_tolerance);
         if let Some((asked, sent)) = self.shortened
@@ -449,7 +457,8 @@ impl<'a> Cell<'a> {
             };
             checks.push(validity::cache_counters(expected, prompt, watch.lookups()));
         }
-        checks.extend(audit::checks(&loads));
+        let away = self.lags.away();
+        checks.extend(audit::checks(&loads, &away));
         checks.extend(watch.checks().into_iter().filter_map(|check| self.watched(bench, check)));
         measurement.checks.extend(checks);
         measurement
@@ -489,9 +498,17 @@ impl<'a> Cell<'a> {
         Some(Flight { delivered, streams: self.streams })
     }
 
-    fn finish(self, bench: &Bench<'_>, mut measurement: Measurement, idle: bool) -> Measurement {
-        let lag = Lag { waking: self.lags.p99(), sending: self.sending, stamped: self.stamped };
-        let checks = bench.client_checks(&measurement, self.flight(), &lag, &self.lags);
+    fn finish(
+        mut self,
+        bench: &Bench<'_>,
+        mut measurement: Measurement,
+        idle: bool,
+    ) -> Measurement {
+        let still = self.still(bench);
+        let (waking, away) = (self.lags.p99(), self.lags.away().longest());
+        let lag = Lag { waking, sending: self.sending, stamped: self.stamped, away };
+        let checks =
+            bench.client_checks(&measurement, still.as_ref(), self.flight(), &lag, &self.lags);
         measurement.checks.extend(checks);
         if let Some(words) = self.fell_behind(&measurement) {
             measurement.warnings.push(words);
@@ -501,6 +518,22 @@ impl<'a> Cell<'a> {
             measurement.warnings.push("the engine was not idle again after the cell".to_owned());
         }
         measurement
+    }
+
+    /// The figures on a clock that stood still while this program was away, if it was for too long.
+    fn still(&mut self, bench: &Bench<'_>) -> Option<Measurement> {
+        let away = self.lags.away();
+        if away.longest() <= bench.policy.max_client_lag {
+            return None;
+        }
+        for Sent { traces, notes, span } in &mut self.loads {
+            traces.iter_mut().for_each(|trace| away.cut(trace));
+            notes.iter_mut().for_each(|note| note.due = away.still(note.due));
+            (span.from, span.to) = (away.still(span.from), away.still(span.to));
+        }
+        let loads = self.figures();
+        let (observations, sharing) = self.observations(&loads);
+        Some(Measurement { observations, sharing, ..Measurement::default() })
     }
 
     /// Says where an open loop brought more than the engine could end: its latencies grow with the

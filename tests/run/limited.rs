@@ -1,11 +1,12 @@
 //! A client that is the limit itself: its cell is an error, whatever the figures say.
 
-use std::process::Stdio;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::Project;
+use crate::harness::{Project, Ran, eventually};
 
 /// The bound is close to what the engine does, so that a lag of the client could change the verdict.
 const SUITE: &str = r#"version = 1
@@ -59,4 +60,101 @@ fn a_client_that_is_kept_from_its_work_was_the_limit() {
     let told = "the client was the limit: client lag ";
     assert!(junit.contains(told) && junit.contains("(p99), 5ms allowed"), "{junit}");
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}
+
+/// A simulated engine in a process of its own.
+struct Server(Child, u16);
+
+impl Server {
+    fn start(project: &Project) -> Server {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let arguments = ["sim", "--profile", "engine.toml", "--port", &port.to_string()];
+        let mut command = project.command(&arguments);
+        let server = Server(command.stderr(Stdio::null()).spawn().unwrap(), port);
+        eventually("the engine serves", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Frozen {
+    Client,
+    Engine,
+    Both,
+}
+
+/// Runs a test, and stops somebody for 2.4 seconds in the middle of its window: long enough for a stall.
+fn freeze(who: Frozen, test: &str) -> Ran {
+    let project = Project::new();
+    project.file("engine.toml", ENGINE);
+    let server = Server::start(&project);
+    project.file(
+        "suite.toml",
+        &format!(
+            "version = 1\n[suite]\nname = \"frozen\"\n[engine]\nkind = \"vllm\"\nurl = \"http://127.0.0.1:{}\"\n\
+             [[test]]\n{test}",
+            server.1
+        ),
+    );
+    let mut command = project.command(&["run", "suite.toml", "--out", "out", "--no-progress"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let journal = project.path().join("out/journal.jsonl");
+    eventually("the window opens", || {
+        std::fs::read_to_string(&journal).is_ok_and(|journal| journal.contains("\"window\""))
+    });
+    let stopped: Vec<Pid> = match who {
+        Frozen::Client => vec![Pid::from_child(&child)],
+        Frozen::Engine => vec![Pid::from_child(&server.0)],
+        Frozen::Both => vec![Pid::from_child(&child), Pid::from_child(&server.0)],
+    };
+    for signal in [Signal::STOP, Signal::CONT] {
+        stopped.iter().for_each(|process| kill_process(*process, signal).unwrap());
+        std::thread::sleep(Duration::from_millis(2400));
+    }
+    project.ran(child.wait_with_output().unwrap())
+}
+
+const DECODE: &str = "kind = \"decode\"\nduration = \"6s\"\nmax-output = 4096\nmin-tokens = 20\nmatrix.concurrency = [4]\n";
+const SERVE: &str =
+    "kind = \"serve\"\nduration = \"6s\"\ninput = 256\noutput = 64\nmatrix.concurrency = [4]\n";
+
+fn expect(metric: &str, bound: &str) -> String {
+    format!("[[expect]]\nmetric = \"{metric}\"\n{bound}\n")
+}
+
+#[test]
+fn a_client_that_was_stopped_is_no_stall_of_the_engine() {
+    for test in [DECODE, SERVE] {
+        let far = expect("output-throughput", "min = 1");
+        let ran = freeze(Frozen::Client, &format!("{test}{far}")).exits(0);
+        assert!(ran.stderr.contains("this program itself did not run"), "{}", ran.stderr);
+        // A bound that its absence breaks is no failure either.
+        let near = expect("chunk-gap.max", "max = \"1s\"");
+        let ran = freeze(Frozen::Client, &format!("{test}{near}")).exits(31);
+        assert!(ran.read("junit.xml").contains("the client was the limit"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_machine_that_was_stopped_is_no_stall_of_the_engine() {
+    // A third of the window is lost.
+    let near = expect("output-throughput", "min = 320");
+    let ran = freeze(Frozen::Both, &format!("{DECODE}{near}")).exits(31);
+    assert!(ran.read("junit.xml").contains("the client was the limit"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_engine_that_was_stopped_has_stalled() {
+    for test in [DECODE, SERVE] {
+        let far = expect("output-throughput", "min = 1");
+        let ran = freeze(Frozen::Engine, &format!("{test}{far}")).exits(10);
+        assert!(ran.read("junit.xml").contains("longest gap between events 2."), "{}", ran.stderr);
+    }
 }

@@ -10,6 +10,7 @@ mod judged;
 mod junit;
 mod limited;
 mod measured;
+mod open_loop;
 mod page;
 mod prompted;
 mod served;

@@ -7,7 +7,7 @@ use crate::harness::{Project, Ran};
 
 /// Without noise. A prompt of 1K tokens takes 40 ms, one at a time; 1, 4 and 16 streams make a token
 /// each in 5, 5.4 and 6.6 ms.
-const ENGINE: &str = r#"
+pub(super) const ENGINE: &str = r#"
 max-model-len = "32K"
 kv-capacity = "512K"
 [prefill]
@@ -22,7 +22,7 @@ grid = [["1K", 5.0, 5.4, 6.6]]
 "#;
 
 /// A serve test in virtual time; `test` goes below `[[test]]`, `more` behind everything.
-fn serve(engine: &str, test: &str, more: &str) -> Project {
+pub(super) fn serve(engine: &str, test: &str, more: &str) -> Project {
     let project = Project::with(&format!(
         r#"version = 1
 [suite]
@@ -40,19 +40,19 @@ kind = "serve"
     project
 }
 
-fn run(project: &Project) -> Ran {
+pub(super) fn run(project: &Project) -> Ran {
     project.run(&["--seed", "7"])
 }
 
 /// What was measured in a cell.
-fn measured(ran: &Ran, cell: usize) -> Value {
+pub(super) fn measured(ran: &Ran, cell: usize) -> Value {
     let found = ran.record()["cells"][cell]["state"]["measured"].clone();
     assert!(found.is_object(), "{}\n{}", ran.record()["cells"][cell], ran.stderr);
     found
 }
 
 /// A rate, by batches or as one observation.
-fn rate(measured: &Value, metric: &str) -> f64 {
+pub(super) fn rate(measured: &Value, metric: &str) -> f64 {
     let observed = &measured["observations"][metric];
     let value = observed["batches"]["rate"].as_f64().or(observed["point"].as_f64());
     value.unwrap_or_else(|| panic!("{metric} is no rate: {observed}"))
@@ -64,7 +64,7 @@ fn exact(measured: &Value, metric: &str) -> f64 {
 }
 
 /// Samples in rising order.
-fn samples(measured: &Value, metric: &str) -> Vec<f64> {
+pub(super) fn samples(measured: &Value, metric: &str) -> Vec<f64> {
     let observed = &measured["observations"][metric]["samples"];
     let observed =
         observed.as_array().unwrap_or_else(|| panic!("{metric}: {}", measured["observations"]));
@@ -86,13 +86,13 @@ fn check(measured: &Value, kind: &str) -> (String, String) {
     (fault, found["message"].as_str().unwrap().to_owned())
 }
 
-fn warnings(measured: &Value) -> String {
+pub(super) fn warnings(measured: &Value) -> String {
     measured["warnings"].to_string()
 }
 
 /// Within a share of what is wanted.
 #[track_caller]
-fn near(got: f64, want: f64, share: f64) {
+pub(super) fn near(got: f64, want: f64, share: f64) {
     assert!((got - want).abs() <= share * want.abs(), "{got} is not {want}");
 }
 
