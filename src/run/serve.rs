@@ -504,11 +504,12 @@ impl<'a> Cell<'a> {
         mut measurement: Measurement,
         idle: bool,
     ) -> Measurement {
+        // The requests as they were; what follows cuts the absences out of them.
+        let flight = self.flight();
         let still = self.still(bench);
         let (waking, away) = (self.lags.p99(), self.lags.away().longest());
         let lag = Lag { waking, sending: self.sending, stamped: self.stamped, away };
-        let checks =
-            bench.client_checks(&measurement, still.as_ref(), self.flight(), &lag, &self.lags);
+        let checks = bench.client_checks(&measurement, still.as_ref(), flight, &lag, &self.lags);
         measurement.checks.extend(checks);
         if let Some(words) = self.fell_behind(&measurement) {
             measurement.warnings.push(words);
