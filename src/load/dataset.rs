@@ -12,6 +12,12 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+/// What some editors put before text.
+const MARK: &str = "\u{feff}";
+
+/// Characters of an entry that a message shows.
+const SHOWN: usize = 60;
+
 /// One prompt of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -66,11 +72,13 @@ fn at(place: String, message: impl Into<String>) -> DatasetError {
 
 /// A conversation as ShareGPT writes it.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with `conversations`")]
 struct Conversation {
     conversations: Option<Vec<Turn>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a turn, {\"from\": \"human\", \"value\": \"…\"}")]
 struct Turn {
     from: String,
     value: String,
@@ -112,6 +120,7 @@ impl Conversation {
 /// What is no JSON, an entry without `conversations`, and a file without any prompt.
 pub fn sharegpt(mut file: impl BufRead) -> Result<Entries, DatasetError> {
     let mut found = Entries::default();
+    skip_mark(&mut file)?;
     if begins_an_array(&mut file)? {
         let mut reader = serde_json::Deserializer::from_reader(file);
         (&mut reader).deserialize_seq(Taker(&mut found)).map_err(|error| {
@@ -171,6 +180,14 @@ impl<'de> Visitor<'de> for Taker<'_> {
     }
 }
 
+/// Skips the mark that some editors put before text.
+fn skip_mark(file: &mut impl BufRead) -> Result<(), DatasetError> {
+    if file.fill_buf().map_err(unreadable)?.starts_with(MARK.as_bytes()) {
+        file.consume(MARK.len());
+    }
+    Ok(())
+}
+
 /// Whether the first thing in a file is the beginning of an array. Blanks before it are skipped.
 fn begins_an_array(file: &mut impl BufRead) -> Result<bool, DatasetError> {
     loop {
@@ -216,8 +233,9 @@ fn without_line(error: &serde_json::Error) -> String {
 /// # Errors
 /// A line that is no JSON object, has neither or both, or a count that is none; a file without any
 /// prompt.
-pub fn jsonl(file: impl BufRead) -> Result<Entries, DatasetError> {
+pub fn jsonl(mut file: impl BufRead) -> Result<Entries, DatasetError> {
     let mut found = Entries::default();
+    skip_mark(&mut file)?;
     for_each_line(file, |place, line| {
         let value: Value = serde_json::from_str(line).map_err(|error| {
             let words = without_line(&error);
@@ -237,7 +255,7 @@ pub fn jsonl(file: impl BufRead) -> Result<Entries, DatasetError> {
 fn entry(value: &Value) -> Result<Entry, String> {
     let object = value
         .as_object()
-        .ok_or_else(|| format!("{value} is no object: write {{\"prompt\": \"…\"}}"))?;
+        .ok_or_else(|| format!("{} is no object: write {{\"prompt\": \"…\"}}", shown(value)))?;
     let content = match (object.get("prompt"), object.get("messages")) {
         (Some(Value::String(text)), None) if !text.is_empty() => {
             Content::Text(text.as_str().into())
@@ -249,7 +267,8 @@ fn entry(value: &Value) -> Result<Entry, String> {
                     || message.get("content").is_none()
             }) {
                 return Err(format!(
-                    "{wrong} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}"
+                    "{} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}",
+                    shown(wrong)
                 ));
             }
             Content::Messages(Value::from(messages.clone()).to_string().into())
@@ -276,6 +295,15 @@ fn entry(value: &Value) -> Result<Entry, String> {
         ),
     };
     Ok(Entry { content, reply: None, output })
+}
+
+/// The beginning of a value, for a message: files are large.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -332,6 +360,18 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_before_the_text_and_other_line_ends_change_nothing() {
+        let one_line = TALK.replace('\n', " ");
+        let same = |read: fn(&[u8]) -> Result<Entries, DatasetError>, plain: &str| {
+            let marked = format!("{MARK}{}", plain.replace('\n', "\r\n"));
+            assert_eq!(read(marked.as_bytes()).unwrap(), read(plain.as_bytes()).unwrap());
+        };
+        same(|file| sharegpt(file), &format!("[{TALK}]\n"));
+        same(|file| sharegpt(file), &format!("{one_line}\n{one_line}\n"));
+        same(|file| jsonl(file), "{\"prompt\": \"Once\"}\n{\"prompt\": \"Twice\"}\n");
+    }
+
+    #[test]
     fn refusals_say_where_and_what_to_write() {
         let wrong = [
             sharegpt(&b"[{\"conversations\": []},\n {\"prompt\": \"x\"}]"[..]),
@@ -342,7 +382,10 @@ mod tests {
             jsonl(&b"{\"prompt\": \"x\", \"messages\": []}"[..]),
             jsonl(&b"{\"messages\": [{\"role\": \"user\"}]}"[..]),
             jsonl(&b"{\"prompt\": \"x\", \"max_tokens\": 0}"[..]),
+            sharegpt(&b"[3]"[..]),
+            sharegpt(&b"[{\"conversations\": [\"x\"]}]"[..]),
             jsonl(&b"[1, 2]"[..]),
+            jsonl(format!("[\"{}\"]", "x".repeat(1000)).as_bytes()),
             jsonl(&b"{\"prompt\": "[..]),
             jsonl(&b"\n"[..]),
         ];
