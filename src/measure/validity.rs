@@ -290,7 +290,10 @@ pub fn buffered(reads: &Reads) -> Check {
 /// Whether the client kept as many requests in flight as the cell declares.
 pub fn concurrency(delivered: f64, streams: u32) -> Check {
     let holds = delivered >= DELIVERED * f64::from(streams);
-    let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
+    let mut message = format!("{} of {streams} requests in flight", print_number(delivered, 3));
+    if !holds {
+        message.push_str(&format!(" on average, {} % at least are needed", DELIVERED * 100.0));
+    }
     Check::of_client(holds, CheckKind::Concurrency, message)
 }
 
