@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Longest piece of a file in a message, in characters.
-const SHOWN: usize = 200;
+const SHOWN: usize = 60;
 
 /// One prompt of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,11 +69,13 @@ fn at(place: String, message: impl Into<String>) -> DatasetError {
 
 /// A conversation as ShareGPT writes it.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with `conversations`")]
 struct Conversation {
     conversations: Option<Vec<Turn>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a turn, {\"from\": \"human\", \"value\": \"…\"}")]
 struct Turn {
     from: String,
     value: String,
@@ -382,6 +384,18 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_before_the_text_and_other_line_ends_change_nothing() {
+        let one_line = TALK.replace('\n', " ");
+        let same = |read: fn(&[u8]) -> Result<Entries, DatasetError>, plain: &str| {
+            let marked = format!("\u{feff}{}", plain.replace('\n', "\r\n"));
+            assert_eq!(read(marked.as_bytes()).unwrap(), read(plain.as_bytes()).unwrap());
+        };
+        same(|file| sharegpt(file), &format!("[{TALK}]\n"));
+        same(|file| sharegpt(file), &format!("{one_line}\n{one_line}\n"));
+        same(|file| jsonl(file), "{\"prompt\": \"Once\"}\n{\"prompt\": \"Twice\"}\n");
+    }
+
+    #[test]
     fn refusals_say_where_and_what_to_write() {
         let wrong = [
             sharegpt(&b"[{\"conversations\": []},\n {\"prompt\": \"x\"}]"[..]),
@@ -392,7 +406,10 @@ mod tests {
             jsonl(&b"{\"prompt\": \"x\", \"messages\": []}"[..]),
             jsonl(&b"{\"messages\": [{\"role\": \"user\"}]}"[..]),
             jsonl(&b"{\"prompt\": \"x\", \"max_tokens\": 0}"[..]),
+            sharegpt(&b"[3]"[..]),
+            sharegpt(&b"[{\"conversations\": [\"x\"]}]"[..]),
             jsonl(&b"[1, 2]"[..]),
+            jsonl(format!("[\"{}\"]", "x".repeat(1000)).as_bytes()),
             jsonl(&b"{\"prompt\": "[..]),
             jsonl(&b"\n"[..]),
         ];

@@ -301,12 +301,15 @@ pub fn buffered(reads: &Reads) -> Check {
 pub fn concurrency(delivered: f64, streams: u32, matters: bool) -> Check {
     let kind = CheckKind::Concurrency;
     let least = |share: f64| delivered >= share * f64::from(streams);
-    let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
+    let mut message = format!("{} of {streams} requests in flight", print_number(delivered, 3));
+    if !least(DELIVERED) {
+        message.push_str(&format!(" on average, {} % at least are needed", DELIVERED * 100.0));
+    }
     if matters || least(DELIVERED) || !least(LEAST_DELIVERED) {
         return Check::of_client(least(DELIVERED), kind, message);
     }
     let message =
-        format!("{message}, fewer by the client's doing; no limit is so near that it matters");
+        format!("{message}; fewer by the client's doing, but no limit is so near that it matters");
     Check::new(kind, Some(Fault::Notice), message)
 }
 

@@ -8,6 +8,7 @@ use crate::engine::redact::Redactor;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
 use crate::judge::interval;
+use crate::load::socket::make_room_for;
 use crate::load::{
     Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
     Trace, Warning,
@@ -445,6 +446,17 @@ fn is_no_answer(class: FailureClass) -> bool {
 /// A cell that broke before it had figures, in words.
 pub(super) fn broken_words(class: &str, message: &str) -> CellState {
     CellState::Broken { class: class.to_owned(), message: message.to_owned() }
+}
+
+/// Makes sure that `streams` connections can be open at once: a matter of the machine, unless the engine
+/// runs inside of this program.
+pub(super) fn make_room(endpoint: &Endpoint, streams: u64) -> Result<(), CellState> {
+    match endpoint.transport {
+        Transport::Tcp => {
+            make_room_for(streams).map_err(|error| broken_words("client", &error.to_string()))
+        }
+        Transport::InProcess(_) => Ok(()),
+    }
 }
 
 /// What the requests of a cell came to besides their figures.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::judge::interval;
-use crate::load::socket::make_room_for;
 use crate::load::{Cancel, Canceller, Client, Outcome, Prepared, Prompt, Trace};
 use crate::measure::absence::Absences;
 use crate::measure::observe::{self, DecodeInput};
@@ -22,7 +21,9 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words, enough, expected_cache};
+use super::cell::{
+    Bench, Flight, Form, Lag, Tally, broken, broken_words, enough, expected_cache, make_room,
+};
 use super::heartbeat::{Heartbeat, Lags};
 use super::prompts::Source;
 use super::stream::{Looping, Shared};
@@ -182,7 +183,7 @@ impl<'a> Lanes<'a> {
                 (0..streams).map(|stream| source.prompt(stream, 0)).collect()
             }
         };
-        make_room_for(u64::from(streams)).map_err(|e| broken_words("client", &e.to_string()))?;
+        make_room(&bench.endpoint, u64::from(streams))?;
         let mut clients = Vec::with_capacity(streams as usize);
         for _ in 0..streams {
             clients.push(bench.client().await?);

@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 
 use crate::clock::Stamp;
 use crate::load::arrival::Schedule;
-use crate::load::socket::make_room_for;
 use crate::load::{Arrival, Cancel, Client, Outcome, Trace};
 use crate::measure::serve::{self as figures, Goals, Load, Note, Span};
 use crate::measure::validity::{self, Cache, CheckKind};
@@ -28,7 +27,7 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{Amount, Dataset, Prefix, ServeSetting, Slo};
 
-use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words};
+use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words, make_room};
 use super::heartbeat::Lags;
 use super::prompts::{Wording, cell_number};
 use super::watch::{Watch, drained};
@@ -42,16 +41,17 @@ pub(super) use deck::Decks;
 
 /// Beginnings that are warmed at once: an engine with few slots is not buried.
 const WARM_AT_ONCE: usize = 16;
-/// How often the engine's gauges are read.
-const WATCH_PACE: Duration = Duration::from_secs(1);
+/// How often the engine's gauges are read: so that readings don't keep step with requests that arrive
+/// so many a second, and find the engine in the same moment each time.
+const WATCH_PACE: Duration = Duration::from_millis(618);
 /// Measured requests that a stream of a closed loop needs for its window to be steady.
 const LEAST_PER_STREAM: u64 = 4;
 /// Measured requests that an open loop needs for the same.
 const LEAST_OPEN: u64 = 10;
 /// Entries that are dealt to a load that has no number of requests.
 const DEALT: u64 = 4096;
-/// An engine that ends less than this share of what arrives falls behind.
-const KEPT_UP: f64 = 0.9;
+/// An engine that leaves more than this share of what arrives falls behind.
+const LEFT: f64 = 0.1;
 
 /// Measures the cell.
 pub(super) async fn measure(bench: &mut Bench<'_>, setting: &ServeSetting) -> CellState {
@@ -295,8 +295,7 @@ impl<'a> Cell<'a> {
         let mut tasks = JoinSet::new();
         match setting.arrival {
             Arrival::Closed | Arrival::Burst => {
-                make_room_for(u64::from(self.streams))
-                    .map_err(|error| broken_words("client", &error.to_string()))?;
+                make_room(&bench.endpoint, u64::from(self.streams))?;
                 let mut clients = Vec::with_capacity(self.streams as usize);
                 for _ in 0..self.streams {
                     clients.push(bench.client().await?);
@@ -339,8 +338,14 @@ impl<'a> Cell<'a> {
         let Ok(ledger) = Rc::try_unwrap(ledger) else {
             return Err(broken_words("client", "requests are still under way"));
         };
-        if ledger.repeats() {
-            self.warn(["entries of the data set were sent more than once".to_owned()]);
+        if let Some(Dataset { file, .. }) = &setting.dataset
+            && bench.prompts.decks.sent(file, ledger.sent().into_iter())
+        {
+            self.warn([format!(
+                "{} has too few prompts for the loads of this launch: some were sent again, and may have \
+                 come out of the cache",
+                file.display()
+            )]);
         }
         let whole = ledger.into_whole();
         if let Some(broken) = whole.seen.broken {
@@ -389,14 +394,14 @@ impl<'a> Cell<'a> {
             None => {
                 let first = measured().map(|(trace, _)| trace.sent).min().unwrap_or_default();
                 let last = measured().map(|(trace, _)| trace.ended).max().unwrap_or_default();
-                // The span's beginning is exclusive, and the first request is a part of it.
-                Span { from: Stamp(first.0.saturating_sub(1)), to: last, steady: false }
+                Span { from: first, to: last, steady: false }
             }
         };
         if !span.steady && self.setting.arrival != Arrival::Burst {
+            let requests = if count == 1 { "request leaves" } else { "requests leave" };
             let words = format!(
-                "{count} measured requests leave no steady window ({least} would): rates are over the \
-                 whole load, as one observation"
+                "{count} measured {requests} no steady window ({least} would): rates are over the whole \
+                 load, as one observation"
             );
             self.warn([words]);
         }
@@ -431,11 +436,11 @@ impl<'a> Cell<'a> {
         let mut measurement = self.tally.measurement(bench);
         measurement.engine = watch.engine();
         // An entry of a data set says how long its output may get; only where the engine is made to
-        // go on until then is another length a fault.
+        // go on until then is another length a fault, and not just worth a word.
         if !self.form.enforces_lengths() && self.setting.dataset.is_some() {
             let lengths =
                 measurement.checks.iter_mut().filter(|c| c.kind == CheckKind::OutputLength);
-            lengths.for_each(|check| check.fault = None);
+            lengths.for_each(|check| check.fault = check.fault.map(|_| Fault::Notice));
         }
         (measurement.observations, measurement.sharing) = self.observations(&loads);
         measurement.prompt_tokens = self.audit.prompt_tokens();
@@ -511,9 +516,7 @@ impl<'a> Cell<'a> {
         let lag = Lag { waking, sending: self.sending, stamped: self.stamped, away };
         let checks = bench.client_checks(&measurement, still.as_ref(), flight, &lag, &self.lags);
         measurement.checks.extend(checks);
-        if let Some(words) = self.fell_behind(&measurement) {
-            measurement.warnings.push(words);
-        }
+        measurement.warnings.extend(self.fell_behind());
         measurement.warnings.extend(self.warnings);
         if !idle {
             measurement.warnings.push("the engine was not idle again after the cell".to_owned());
@@ -539,17 +542,29 @@ impl<'a> Cell<'a> {
 
     /// Says where an open loop brought more than the engine could end: its latencies grow with the
     /// length of the test then.
-    fn fell_behind(&self, measurement: &Measurement) -> Option<String> {
-        let Some(Observations::Batches { rate, .. }) =
-            measurement.observations.get(&Base::RequestThroughput)
-        else {
-            return None;
+    fn fell_behind(&self) -> Option<String> {
+        let steady = self.loads.iter().filter(|load| load.span.steady);
+        let (mut arrived, mut ended, mut seconds) = (0, 0, 0.0);
+        for Sent { traces, notes, span: Span { from, to, .. } } in steady {
+            // A load without warm-ups begins with none in flight: its first half is not like the rest.
+            let half = Stamp(from.0 + (to.0 - from.0) / 2);
+            let from = if self.setting.warmup_per_stream == 0 { half } else { *from };
+            arrived += notes.iter().filter(|note| note.due >= from && note.due < *to).count();
+            ended += traces.iter().filter(|trace| trace.ended > from && trace.ended <= *to).count();
+            seconds += to.seconds_since(from);
+        }
+        let (came, went) = (arrived as f64, ended as f64);
+        // What comes at random and goes when it is done differs by so much on two occasions of twenty.
+        let chance = match self.setting.arrival {
+            Arrival::Closed | Arrival::Burst => return None,
+            Arrival::Constant => 1.0,
+            Arrival::Poisson => (2.0 * came.sqrt()).max(1.0),
         };
-        (self.setting.arrival.is_open() && *rate < KEPT_UP * self.rate).then(|| {
+        (came - went > LEFT * came + chance).then(|| {
             format!(
                 "{} requests a second arrived and {} ended: latencies grow with the length of such a load",
-                print_number(self.rate, 2),
-                print_number(*rate, 2)
+                print_number(came / seconds, 2),
+                print_number(went / seconds, 2)
             )
         })
     }

@@ -131,3 +131,23 @@ fn a_server_that_does_not_stop_where_it_is_told_is_no_measurement_either() {
     let words = faulty(&measured(&ran, 0), "output-length", "invalid");
     assert!(words.starts_with("1 output tokens asked for, 40 on average"), "{words}");
 }
+
+#[test]
+fn where_a_length_can_only_be_wished_for_another_one_is_told_and_no_error() {
+    let toy = Toy::start(|asked| {
+        let mut stream = asked.stream();
+        stream.tokens = stream.tokens.min(4);
+        stream.finish = "stop";
+        stream.acts()
+    });
+    let serve = "[[test]]\nkind = \"serve\"\ninput = 64\noutput = 16\nrequests = 8\narrival = \"constant\"\nmatrix.request_rate = [20]\n";
+    // Engines of the other kinds are told to go on behind an end token.
+    let ran = suite(&toy, "vllm", "", serve).run(&[]).exits(31);
+    faulty(&measured(&ran, 0), "output-length", "invalid");
+    let ran = suite(&toy, "openai", "", serve).run(&[]).exits(0);
+    let words = faulty(&measured(&ran, 0), "output-length", "notice");
+    assert!(words.starts_with("16 output tokens asked for, 4 on average"), "{words}");
+    told_everywhere(&ran, &words);
+    let ran = suite(&toy, "openai", "output-tolerance = \"off\"", serve).run(&[]).exits(0);
+    assert_eq!(checks(&measured(&ran, 0), "output-length")[0].0, serde_json::Value::Null);
+}

@@ -227,7 +227,7 @@ fn an_invalid_measurement_is_an_error_whatever_it_shows() {
     assert_eq!((judgement.verdict, judgement.class.as_deref()), (Verdict::Error, Some("invalid")));
     assert_eq!(
         judgement.message.unwrap(),
-        "the client was the limit: 100 of 128 requests in flight"
+        "the client was the limit: 100 of 128 requests in flight on average, 98 % at least are needed"
     );
 }
 

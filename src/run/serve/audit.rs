@@ -105,7 +105,11 @@ impl Audit {
 /// What the windows of loads say of whether they count. `away`: when this program did not run.
 pub(super) fn checks(loads: &[Load<'_>], away: &Absences) -> Vec<Check> {
     let found = serve::together(loads);
-    let mut checks = vec![validity::token_count(found.contains_key(&Base::OutputTokens))];
+    let mut checks = Vec::new();
+    // What no request brought, no usage could have counted.
+    if loads.iter().any(|load| load.traces.iter().any(|trace| trace.outcome == Outcome::Complete)) {
+        checks.push(validity::token_count(found.contains_key(&Base::OutputTokens)));
+    }
     let steady = loads.iter().filter_map(|load| {
         match serve::together(std::slice::from_ref(load)).remove(&Base::OutputThroughput) {
             Some(Observations::Batches { means, .. }) => Some(validity::steady(&means)),
