@@ -35,7 +35,7 @@ fn what_the_client_fails_at_is_invalid() {
     assert_eq!(concurrency(125.0, 128, true).fault, Some(Fault::Invalid));
     let harmless = concurrency(125.0, 128, false);
     assert_eq!(harmless.fault, Some(Fault::Notice));
-    assert!(harmless.message.starts_with("125 of 128 requests in flight, fewer by the client's"));
+    assert!(harmless.message.contains("fewer by the client's doing"));
     // So few that nobody knows what the others would have done.
     assert_eq!(concurrency(95.0, 128, false).fault, Some(Fault::Invalid));
     let late = client_lag(Duration::from_micros(6120), ms(9), ms(5), true);
