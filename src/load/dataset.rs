@@ -255,7 +255,13 @@ pub fn jsonl(mut file: impl BufRead) -> Result<Entries, DatasetError> {
 fn entry(value: &Value) -> Result<Entry, String> {
     let object = value
         .as_object()
-        .ok_or_else(|| format!("{} is no object: write {{\"prompt\": \"…\"}}", shown(value)))?;
+        .ok_or_else(|| {
+            format!(
+                "{} is no object: write {{\"prompt\": \"…\"}}, or format = \"sharegpt\" for an array of \
+                 conversations",
+                shown(value)
+            )
+        })?;
     let content = match (object.get("prompt"), object.get("messages")) {
         (Some(Value::String(text)), None) if !text.is_empty() => {
             Content::Text(text.as_str().into())
