@@ -14,6 +14,8 @@ use serde_json::Value;
 
 /// Longest piece of a file in a message, in characters.
 const SHOWN: usize = 60;
+/// Longest words of a reader, which may hold a piece of the file, in characters.
+const WORDS: usize = 200;
 
 /// One prompt of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,12 +233,17 @@ fn for_each_line(
 /// What serde says, but for a place that counts within one entry.
 fn without_line(error: &serde_json::Error) -> String {
     let words = error.to_string();
-    cut(words.split(" at line ").next().unwrap_or(&words))
+    cut(words.split(" at line ").next().unwrap_or(&words), WORDS)
+}
+
+/// A value in a message.
+fn shown(value: &Value) -> String {
+    cut(&value.to_string(), SHOWN)
 }
 
 /// The beginning of a text: what is wrong may be as long as the file.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
@@ -268,9 +275,15 @@ pub fn jsonl(mut file: impl BufRead) -> Result<Entries, DatasetError> {
 }
 
 fn entry(value: &Value) -> Result<Entry, String> {
-    let object = value.as_object().ok_or_else(|| {
-        format!("{} is no object: write {{\"prompt\": \"…\"}}", cut(&value.to_string()))
-    })?;
+    let object = value
+        .as_object()
+        .ok_or_else(|| {
+            format!(
+                "{} is no object: write {{\"prompt\": \"…\"}}, or format = \"sharegpt\" for an array of \
+                 conversations",
+                shown(value)
+            )
+        })?;
     let content = match (object.get("prompt"), object.get("messages")) {
         (Some(Value::String(text)), None) if !text.is_empty() => {
             Content::Text(text.as_str().into())
@@ -283,7 +296,7 @@ fn entry(value: &Value) -> Result<Entry, String> {
             }) {
                 return Err(format!(
                     "{} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}",
-                    cut(&wrong.to_string())
+                    shown(wrong)
                 ));
             }
             Content::Messages(Value::from(messages.clone()).to_string().into())
@@ -303,7 +316,7 @@ fn entry(value: &Value) -> Result<Entry, String> {
     let output = match said {
         None | Some((_, Value::Null)) => None,
         Some((key, count)) => Some(count.as_u64().filter(|count| *count > 0).ok_or_else(|| {
-            let count = cut(&count.to_string());
+            let count = shown(count);
             format!("`{key}` is {count}: write a whole number above 0")
         })?),
     };

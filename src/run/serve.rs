@@ -601,6 +601,8 @@ async fn attend(
         tokio::select! {
             joined = tasks.join_next() => {
                 if joined.is_none() {
+                    // A load may be shorter than the pace; counters have all of it.
+                    watch.read(bench, false).await;
                     return;
                 }
             }

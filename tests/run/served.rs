@@ -497,3 +497,17 @@ fn reports_show_serve_cells_by_lengths_and_rate() {
     let summary = ran.read("summary.md");
     assert!(summary.contains(r"| output \\ concurrency | 1 | 2 |"), "{summary}");
 }
+
+#[test]
+fn counters_of_the_engine_have_the_whole_of_a_short_load() {
+    // A tenth of a second: shorter than the pace at which gauges are read.
+    for (test, requests) in [
+        ("requests = 8", 9),
+        ("requests = 8\nrepeat = 2", 18),
+        ("requests = 8\narrival = \"burst\"", 16),
+    ] {
+        let test = format!("input = 16\noutput = 1\n{test}");
+        let found = measured(&run(&serve(ENGINE, &test, "")).exits(0), 0);
+        assert_eq!(found["engine"]["prefix-queries"], requests * 16, "{test}: {}", found["engine"]);
+    }
+}
