@@ -549,6 +549,19 @@ impl Running {
         }
     }
 
+    /// The log from here on; `None` for an engine that was not started here.
+    pub fn log_from_here(&self) -> Option<LogFile> {
+        self.process.is_some().then(|| LogFile::from_here(&self.log.path))
+    }
+
+    /// What the log says of the engine's end since `began`, in words; `None` where it says nothing.
+    pub fn last_words(&self, began: Option<&LogFile>) -> Option<String> {
+        match began.and_then(|log| log.cause(&self.redact)) {
+            Some(cause) => Some(format!("its log says: {cause}")),
+            None => self.log_tail().last().map(|line| format!("its last line: {line}")),
+        }
+    }
+
     /// The telling lines of the log, redacted; none for an engine that was not started here.
     pub fn log_tail(&self) -> Vec<String> {
         if self.process.is_some() { self.log.telling(&self.redact) } else { Vec::new() }

@@ -47,6 +47,14 @@ impl LogFile {
         chosen.lines()
     }
 
+    /// The first line that names the exception or else the cause of an end, redacted; `None` where
+    /// none does.
+    pub fn cause(&self, redact: &Redactor) -> Option<String> {
+        let mut chosen = Telling::default();
+        let _ = self.each_line(|line| chosen.line(redact, line));
+        chosen.exception.or(chosen.causes.into_iter().next().map(|(_, line)| line))
+    }
+
     /// Those of `needles` that the log does not hold.
     ///
     /// # Errors
@@ -185,6 +193,8 @@ struct Telling {
     count: usize,
     /// First lines that name a cause, with their numbers.
     causes: Vec<(usize, String)>,
+    /// The first line that names an exception.
+    exception: Option<String>,
     /// What those lines say behind prefix and level: a cause is often logged by several processes.
     said: Vec<String>,
     last: VecDeque<(usize, String)>,
@@ -202,6 +212,10 @@ impl Telling {
         let line = cut(line);
         let (level, core) = core(&line);
         let exception = self.follow_traceback(core);
+        if self.exception.is_none() && (exception || (level != Level::Quiet && is_exception(core)))
+        {
+            self.exception = Some(line.clone());
+        }
         let causes = SHOWN - LAST - 1;
         if (exception || names_cause(level, core))
             && self.causes.len() < causes
@@ -387,6 +401,22 @@ mod tests {
     fn a_failed_llama_server_tells_why() {
         let log = include_bytes!("../../tests/data/engine/llama-startfail-oom-ulimit.log");
         insta::assert_snapshot!("llama_abort", short(&telling(log)));
+    }
+
+    #[test]
+    fn an_engine_that_shut_down_in_good_order_says_why_above() {
+        // An API server whose engine process was killed: every request is told, then it ends well.
+        let log = include_bytes!("../../tests/data/engine/vllm-core-killed.log");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), log).unwrap();
+        let file = LogFile { path: file.path().to_owned(), start: 0 };
+        let redact = Redactor::default();
+        assert_eq!(
+            file.telling(&redact).last().unwrap(),
+            "INFO:     Finished server process [3854]"
+        );
+        let cause = file.cause(&redact).unwrap();
+        assert!(cause.ends_with("EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."), "{cause}");
     }
 
     #[test]

@@ -331,6 +331,7 @@ impl State<'_> {
                 redactor: self.conduct.redactor,
             };
             let with_tool = plan.suite.tests[cell.test as usize].kind.kind() == TestKind::Command;
+            let log = running.log_from_here();
             let measuring = async { Came::Done(bench.measure().await) };
             let came = match self.unless_lost(&mut running, measuring).await {
                 // A tool may have counted the engine's death as so many wrong answers.
@@ -366,8 +367,8 @@ impl State<'_> {
                 Came::Done(state) => self.finish(index, began, state),
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
                 Came::Died(exit) => {
-                    let message = match running.log_tail().last() {
-                        Some(line) => format!("the engine died: {exit}; its last line: {line}"),
+                    let message = match running.last_words(log.as_ref()) {
+                        Some(words) => format!("the engine died: {exit}; {words}"),
                         None => format!("the engine died: {exit}"),
                     };
                     self.finish(index, began, engine_died(&message));

@@ -119,6 +119,32 @@ fn an_engine_that_crashes_in_a_cell_is_started_again_for_the_others() {
     assert!(ran.stdout.contains("started again"), "{}", ran.stdout);
 }
 
+#[test]
+fn an_engine_that_ends_in_good_order_amid_a_cell_is_told_by_its_cause() {
+    let profile =
+        std::fs::read_to_string(crate::harness::shipped("suites/sim/default.toml")).unwrap();
+    // As an API server does whose worker died; what was logged while it loaded is no cause of this.
+    let script = format!(
+        r#"
+echo "ImportError: no flash attention here, another kernel is used"
+"{}" sim --profile crash.toml --port $1
+echo "(APIServer pid=7) ERROR 11-30 08:30:20 [async_llm.py:906] output_handler failed."
+echo "(APIServer pid=7) ERROR 11-30 08:30:20 [async_llm.py:906] EngineDeadError: EngineCore encountered an issue."
+echo "INFO:     Finished server process [7]"
+"#,
+        env!("CARGO_BIN_EXE_tokgate")
+    );
+    let project = scripted(&script, "");
+    project.file("crash.toml", &format!("{profile}\n[[fault]]\nkind = \"crash\"\nat-token = 40\n"));
+    let ran = project.run(&["-E", "concurrency=2"]).exits(30);
+    let broken = &ran.record()["cells"][0]["state"]["broken"];
+    assert_eq!(broken["class"], "engine-died");
+    let message = broken["message"].as_str().unwrap();
+    let cause = "EngineDeadError: EngineCore encountered an issue.";
+    assert!(message.starts_with("the engine died: exit code 0; its log says: "), "{message}");
+    assert!(message.ends_with(cause) && !message.contains("ImportError"), "{message}");
+}
+
 /// A project on the simulated engine with faults, which tests prefill.
 fn faulty(more: &str, faults: &str) -> Project {
     let project = Project::with(&format!(
