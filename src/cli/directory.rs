@@ -291,7 +291,8 @@ mod tests {
         let out = root.path().canonicalize().unwrap().join("out");
         fs::create_dir(&out).unwrap();
         let log = File::create(out.join("engine-a.log")).unwrap();
-        let mut engine = std::process::Command::new("sleep").arg("0.4").stderr(log).spawn().unwrap();
+        let mut engine =
+            std::process::Command::new("sleep").arg("0.4").stderr(log).spawn().unwrap();
         assert!(alive(&out).is_some_and(|process| process.ends_with("(sleep)")));
         drop(Directory::open(&out).unwrap());
         assert!(alive(&out).is_none());
@@ -302,7 +303,8 @@ mod tests {
     fn halves_of_files_that_a_killed_run_has_left_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let mine = format!(".record.json.{}.part", std::process::id());
-        let names = [".record.json.4294967295.part", ".probe.4294967295.part", ".notes.part", &mine];
+        let names =
+            [".record.json.4294967295.part", ".probe.4294967295.part", ".notes.part", &mine];
         names.iter().for_each(|name| fs::write(root.path().join(name), "").unwrap());
         let taken = Directory::open(root.path()).unwrap();
         assert_eq!(names.map(|name| taken.path.join(name).exists()), [false, false, true, true]);

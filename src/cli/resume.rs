@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::record::History;
 use crate::record::journal::{self, ReadError};
 use crate::record::run_record::RunHeader;
-use crate::record::History;
 use crate::report::count::plural;
 use crate::report::message;
 
@@ -62,7 +62,9 @@ pub fn holds_a_run(dir: &Path) -> Result<(), Exit> {
     }
     let why = if dir.is_dir() { "has no journal.jsonl" } else { "is no directory" };
     say(&format!("error: --resume: {} {why}, so that there is no run to resume", dir.display()));
-    say("  help: give the output directory of a run, or --resume auto, which begins one if need be");
+    say(
+        "  help: give the output directory of a run, or --resume auto, which begins one if need be",
+    );
     Err(Exit::Suite)
 }
 
@@ -144,7 +146,9 @@ fn hindered(asked: &Resume, obstacle: &Obstacle, shown: &Path) -> Result<Course,
     let dir = shown.display();
     let (what, lines, exit) = match obstacle {
         Obstacle::Damaged(error) => (error.to_string(), &[][..], Exit::Suite),
-        Obstacle::Plan(lines) => (format!("the run in {dir} is another one"), &lines[..], Exit::Suite),
+        Obstacle::Plan(lines) => {
+            (format!("the run in {dir} is another one"), &lines[..], Exit::Suite)
+        }
         Obstacle::Machine(lines) => {
             (format!("the run in {dir} began on another machine"), &lines[..], Exit::Mismatch)
         }
@@ -163,7 +167,9 @@ fn hindered(asked: &Resume, obstacle: &Obstacle, shown: &Path) -> Result<Course,
             Err(exit)
         }
         (Resume::Dir(_), Obstacle::Plan(_)) => {
-            say("  help: go on with the suite and the flags that it began with, or begin anew, without --resume");
+            say(
+                "  help: go on with the suite and the flags that it began with, or begin anew, without --resume",
+            );
             Err(exit)
         }
         (Resume::Dir(_), Obstacle::Machine(_)) => {
@@ -193,13 +199,18 @@ fn other_plan(began: &RunHeader, now: &RunHeader, seed: Option<u64>) -> Vec<Stri
     }
     let before = found.len();
     let mut compare = |what: &str, was: &str, is: &str| {
-        let or_none = |text: &str| if text.is_empty() { "none".into() } else { format!("`{text}`") };
+        let or_none =
+            |text: &str| if text.is_empty() { "none".into() } else { format!("`{text}`") };
         if was != is {
             found.push(format!("{what} was {}, is {}", or_none(was), or_none(is)));
         }
     };
     compare("the suite", &began.suite, &now.suite);
-    compare("the selection", &shell_words::join(&began.selection), &shell_words::join(&now.selection));
+    compare(
+        "the selection",
+        &shell_words::join(&began.selection),
+        &shell_words::join(&now.selection),
+    );
     let flags = |header: &RunHeader| shell_words::join(shaping(&header.flags));
     compare("flags", &flags(began), &flags(now));
     let engine = |header: &RunHeader| header.declared.engine.clone();

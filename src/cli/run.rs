@@ -111,7 +111,9 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
                 "error: --resume names one directory, and {} suites are to be run",
                 prepared.len()
             ));
-            say("  help: resume them one by one, or write --resume auto: each suite has its own directory");
+            say(
+                "  help: resume them one by one, or write --resume auto: each suite has its own directory",
+            );
             return Exit::Suite.into();
         }
         if args.out.as_ref().is_some_and(|out| out != dir) {

@@ -48,11 +48,8 @@ impl History {
     pub fn of(events: &[Event]) -> Option<History> {
         let Some(Event::RunStarted(header)) = events.first() else { return None };
         let mut record = RunRecord::new((**header).clone());
-        let mut earlier = Earlier {
-            sessions: 1,
-            restarts: vec![0; record.launches.len()],
-            ..Earlier::default()
-        };
+        let mut earlier =
+            Earlier { sessions: 1, restarts: vec![0; record.launches.len()], ..Earlier::default() };
         // Of the session that is being read: seconds, and the last start of each launch.
         let mut seconds = 0.0;
         let mut before = 0.0;

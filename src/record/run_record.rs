@@ -465,11 +465,7 @@ fn other_engine(before: &crate::engine::Facts, now: &crate::engine::Facts) -> Op
     };
     let same = before.version == now.version && before.model == now.model;
     (!same).then(|| {
-        format!(
-            "the engine is {}; before the run was resumed it was {}",
-            words(now),
-            words(before)
-        )
+        format!("the engine is {}; before the run was resumed it was {}", words(now), words(before))
     })
 }
 

@@ -13,9 +13,9 @@ use crate::engine::supervise::{self as process, ExitInfo};
 use crate::load::{Endpoint, FailureClass};
 use crate::matrix::{Plan, Runtime};
 use crate::measure::TestKind;
-use crate::record::{Earlier, Event};
 use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
+use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 

@@ -12,6 +12,7 @@ mod limited;
 mod measured;
 mod page;
 mod prompted;
+mod resumed;
 mod served;
 mod simulated;
 mod written;

@@ -76,7 +76,13 @@ fn failed(launch: usize) -> Event {
 
 fn started(launch: usize) -> Event {
     let command = vec!["vllm".to_owned()];
-    Event::LaunchStarted { launch, command, log: Some("engine-old.log".into()), ordinal: 0, at: 0.5 }
+    Event::LaunchStarted {
+        launch,
+        command,
+        log: Some("engine-old.log".into()),
+        ordinal: 0,
+        at: 0.5,
+    }
 }
 
 fn ended(stopped: Option<StopReason>) -> Event {
@@ -190,8 +196,7 @@ fn a_launch_that_failed_before_the_interruption_stays_failed() {
 #[test]
 fn another_engine_after_an_interruption_is_told_and_a_warning_once() {
     let ready = |version: &str| {
-        let facts =
-            crate::engine::Facts { version: Some(version.into()), ..Default::default() };
+        let facts = crate::engine::Facts { version: Some(version.into()), ..Default::default() };
         Event::LaunchReady { launch: 0, ready_time: 1.0, facts, warnings: vec!["odd".into()] }
     };
     let word = || Event::Warning { message: "the disk is slow".into() };
