@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::interrupted::left;
 use super::junit::{Counts, read_by_all};
 use super::written::facts_agree;
-use crate::harness::{Project, Ran, eventually};
+use crate::harness::{Project, Ran, eventually, shipped};
 
 /// Two launches with four cells each, of which the first fails.
 const SUITE: &str = r#"version = 1
@@ -191,60 +191,70 @@ impl Dice {
     }
 }
 
-/// `TOKGATE_KILLS=100 cargo test --test tests resumed::killed` is the long form.
-#[test]
-fn killed_at_any_moment_a_run_goes_on_where_it_was() {
-    let kills: u32 = std::env::var("TOKGATE_KILLS").map_or(8, |kills| kills.parse().unwrap());
+/// Kills runs of a suite at moments up to `longest` milliseconds after their start, `kills` times in all,
+/// each followed by another that goes on; what each comes to at last is what one comes to that nobody cut.
+fn kill(make: impl Fn() -> Project, kills: u32, longest: u64, code: i32) {
     let mut dice = Dice(20_261_130);
-    let once = structure(&real().run(&["--seed", "7"]).exits(10));
+    let once = structure(&make().run(&["--seed", "7"]).exits(code));
     let mut killed = 0;
-    let mut cells = 0;
     while killed < kills {
-        let project = real();
+        let project = make();
         let path = journal(&project);
+        let mut kept = Vec::new();
         loop {
-            let mut child = start(&project, &["--out", "out", "--resume", "auto"]);
-            let pause = if killed < kills { dice.roll(1100) } else { 10_000 };
-            for _ in 0..pause {
-                if child.try_wait().unwrap().is_some() {
-                    break;
-                }
+            let mut child = start(&project, &["--out", "out", "--resume", "auto", "--seed", "7"]);
+            let pause = if killed < kills { dice.roll(longest) } else { 120_000 };
+            let mut slept = 0;
+            while slept < pause && child.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
+                slept += 1;
             }
             let gone = child.try_wait().unwrap().is_some();
             child.kill().unwrap();
             let ran = project.ran(child.wait_with_output().unwrap());
             let told = bytes(&path);
-            if !gone {
-                killed += 1;
-                // Whatever a reader finds is whole.
-                if ran.out.join("record.json").exists() {
-                    ran.record();
-                }
-                if ran.out.join("junit.xml").exists() {
-                    assert!(ran.read("junit.xml").trim_end().ends_with("</testsuites>"));
-                }
-            }
+            // What was whole on disk stays as it was.
+            assert!(told.starts_with(&kept), "{}", ran.stderr);
             let counts = finished(&told);
             assert!(counts.iter().all(|count| *count <= 1), "measured twice: {counts:?}");
             if gone {
-                let ran = ran.exits(10);
-                assert_eq!(counts, [1; 8]);
-                cells += counts.len();
+                let ran = ran.exits(code);
+                assert!(counts.iter().all(|count| *count == 1), "lost: {counts:?}");
                 assert_eq!(structure(&ran), once);
                 facts_agree(&ran);
                 break;
             }
-            // What is whole on disk stays as it is, whatever comes next.
-            let kept = whole(&told).to_vec();
-            let ran =
-                resume(&project, &["--out", "out", "--resume", "auto", "--time-limit", "1ms"]);
-            assert!(matches!(ran.code, 10 | 32), "{}", ran.stderr);
-            assert!(bytes(&path).starts_with(&kept), "{}", ran.stderr);
-            assert_eq!(left(&project), Vec::<String>::new());
+            killed += 1;
+            kept = whole(&told).to_vec();
+            // Whatever a reader finds is whole.
+            if ran.out.join("record.json").exists() {
+                ran.record();
+            }
+            if ran.out.join("junit.xml").exists() {
+                assert!(ran.read("junit.xml").trim_end().ends_with("</testsuites>"));
+            }
         }
+        assert_eq!(left(&project), Vec::<String>::new());
     }
-    assert!(cells > 0);
+}
+
+#[test]
+fn killed_at_any_moment_a_run_goes_on_where_it_was() {
+    kill(real, 8, 1100, 10);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn the_smoke_suite_killed_a_hundred_times() {
+    let smoke = || {
+        let project = Project::new();
+        for name in ["smoke.toml", "sim/smoke.toml"] {
+            let text = std::fs::read_to_string(shipped(&format!("suites/{name}"))).unwrap();
+            project.file(if name == "smoke.toml" { "suite.toml" } else { name }, &text);
+        }
+        project
+    };
+    kill(smoke, 100, 3000, 0);
 }
 
 /// The command that a run says to go on with, run in its project.
