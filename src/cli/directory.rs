@@ -286,20 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn what_still_prints_into_a_log_there_is_waited_for() {
-        let root = tempfile::tempdir().unwrap();
-        let out = root.path().canonicalize().unwrap().join("out");
-        fs::create_dir(&out).unwrap();
-        let log = File::create(out.join("engine-a.log")).unwrap();
-        let mut engine =
-            std::process::Command::new("sleep").arg("0.4").stderr(log).spawn().unwrap();
-        assert!(alive(&out).is_some_and(|process| process.ends_with("(sleep)")));
-        drop(Directory::open(&out).unwrap());
-        assert!(alive(&out).is_none());
-        engine.wait().unwrap();
-    }
-
-    #[test]
     fn halves_of_files_that_a_killed_run_has_left_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let mine = format!(".record.json.{}.part", std::process::id());

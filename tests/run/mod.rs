@@ -8,6 +8,7 @@ mod heard;
 mod interrupted;
 mod judged;
 mod junit;
+mod killed;
 mod limited;
 mod measured;
 mod page;

@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::interrupted::left;
 use super::junit::{Counts, read_by_all};
 use super::written::facts_agree;
-use crate::harness::{Project, Ran, eventually, shipped};
+use crate::harness::{Project, Ran, eventually};
 
 /// Two launches with four cells each, of which the first fails.
 const SUITE: &str = r#"version = 1
@@ -66,7 +64,7 @@ grid = [["1K", 10]]
 const WHOLE: Counts = Counts { cases: 10, failures: 2, errors: 0, skipped: 0 };
 
 /// In real time, with engines that are processes.
-fn real() -> Project {
+pub fn real() -> Project {
     let project = Project::with(&SUITE.replace("CLOCK", "real"));
     project.file("engine.toml", ENGINE);
     project
@@ -79,7 +77,7 @@ fn virtually() -> Project {
     project
 }
 
-fn start(project: &Project, arguments: &[&str]) -> Child {
+pub fn start(project: &Project, arguments: &[&str]) -> Child {
     let mut command = project.command(&["run", "suite.toml", "--no-progress"]);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -90,22 +88,22 @@ fn resume(project: &Project, arguments: &[&str]) -> Ran {
     project.tokgate(&all)
 }
 
-fn journal(project: &Project) -> PathBuf {
+pub fn journal(project: &Project) -> PathBuf {
     project.path().join("out/journal.jsonl")
 }
 
-fn bytes(path: &Path) -> Vec<u8> {
+pub fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_default()
 }
 
 /// The whole lines of a journal.
-fn whole(journal: &[u8]) -> &[u8] {
+pub fn whole(journal: &[u8]) -> &[u8] {
     let end = journal.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     &journal[..end]
 }
 
 /// How often each cell was finished.
-fn finished(journal: &[u8]) -> Vec<usize> {
+pub fn finished(journal: &[u8]) -> Vec<usize> {
     let lines = std::str::from_utf8(whole(journal)).unwrap().lines();
     let mut counts = Vec::new();
     for line in lines {
@@ -147,7 +145,7 @@ fn rewrite(project: &Project, change: impl Fn(&mut Value)) {
 }
 
 /// What two runs of one plan have in common, whatever their figures.
-fn structure(ran: &Ran) -> Vec<String> {
+pub fn structure(ran: &Ran) -> Vec<String> {
     let record = ran.record();
     let planned = record["header"]["cells"].as_array().unwrap();
     let keys = |value: &Value| -> Vec<String> {
@@ -178,83 +176,6 @@ fn structure(ran: &Ran) -> Vec<String> {
         format!("{:?} {:?}", name("classname"), name("name"))
     });
     cells.chain(launches).chain(cases).collect()
-}
-
-/// Numbers that look like chance and are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
-
-/// Kills runs of a suite at moments up to `longest` milliseconds after their start, `kills` times in all,
-/// each followed by another that goes on; what each comes to at last is what one comes to that nobody cut.
-fn kill(make: impl Fn() -> Project, kills: u32, longest: u64, code: i32) {
-    let mut dice = Dice(20_261_130);
-    let once = structure(&make().run(&["--seed", "7"]).exits(code));
-    let mut killed = 0;
-    while killed < kills {
-        let project = make();
-        let path = journal(&project);
-        let mut kept = Vec::new();
-        loop {
-            let mut child = start(&project, &["--out", "out", "--resume", "auto", "--seed", "7"]);
-            let pause = if killed < kills { dice.roll(longest) } else { 120_000 };
-            let mut slept = 0;
-            while slept < pause && child.try_wait().unwrap().is_none() {
-                std::thread::sleep(Duration::from_millis(1));
-                slept += 1;
-            }
-            let gone = child.try_wait().unwrap().is_some();
-            child.kill().unwrap();
-            let ran = project.ran(child.wait_with_output().unwrap());
-            let told = bytes(&path);
-            // What was whole on disk stays as it was.
-            assert!(told.starts_with(&kept), "{}", ran.stderr);
-            let counts = finished(&told);
-            assert!(counts.iter().all(|count| *count <= 1), "measured twice: {counts:?}");
-            if gone {
-                let ran = ran.exits(code);
-                assert!(counts.iter().all(|count| *count == 1), "lost: {counts:?}");
-                assert_eq!(structure(&ran), once);
-                facts_agree(&ran);
-                break;
-            }
-            killed += 1;
-            kept = whole(&told).to_vec();
-            // Whatever a reader finds is whole.
-            if ran.out.join("record.json").exists() {
-                ran.record();
-            }
-            if ran.out.join("junit.xml").exists() {
-                assert!(ran.read("junit.xml").trim_end().ends_with("</testsuites>"));
-            }
-        }
-        assert_eq!(left(&project), Vec::<String>::new());
-    }
-}
-
-#[test]
-fn killed_at_any_moment_a_run_goes_on_where_it_was() {
-    kill(real, 8, 1100, 10);
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn the_smoke_suite_killed_a_hundred_times() {
-    let smoke = || {
-        let project = Project::new();
-        for name in ["smoke.toml", "sim/smoke.toml"] {
-            let text = std::fs::read_to_string(shipped(&format!("suites/{name}"))).unwrap();
-            project.file(if name == "smoke.toml" { "suite.toml" } else { name }, &text);
-        }
-        project
-    };
-    kill(smoke, 100, 3000, 0);
 }
 
 /// The command that a run says to go on with, run in its project.
@@ -517,6 +438,18 @@ fn a_run_that_is_going_on_is_not_resumed_beside() {
     child.kill().unwrap();
     child.wait().unwrap();
     resume(&project, &["--resume", "out"]).exits(10);
+}
+
+#[test]
+fn what_an_earlier_run_has_left_alive_is_waited_for() {
+    let project = virtually();
+    project.run(&[]).exits(10);
+    cut_after(&project, 3);
+    let log = std::fs::File::create(project.path().join("out/engine-a.log")).unwrap();
+    let mut engine = std::process::Command::new("sleep").arg("1").stderr(log).spawn().unwrap();
+    let reaper = std::thread::spawn(move || engine.wait().unwrap());
+    resume(&project, &["--resume", "out"]).exits(10);
+    assert!(reaper.is_finished(), "it was alive while the run went on");
 }
 
 #[test]
