@@ -48,9 +48,8 @@ impl Cell<'_> {
         let loads = self.figures();
         let mut measurement = self.tally.measurement(bench);
         measurement.engine = watch.engine();
-        // An entry of a data set says how long its output may get; only where the engine is made to
-        // go on until then is another length a fault, and not just worth a word.
-        if !self.form.enforces_lengths() && self.setting.dataset.is_some() {
+        // Where the length of an output can only be wished for, another one is worth a word.
+        if !self.form.enforces_lengths() || self.setting.dataset.is_some() {
             let lengths =
                 measurement.checks.iter_mut().filter(|c| c.kind == CheckKind::OutputLength);
             lengths.for_each(|check| check.fault = check.fault.map(|_| Fault::Notice));
