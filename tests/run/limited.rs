@@ -1,7 +1,8 @@
 //! A client that is the limit itself: its cell is an error, whatever the figures say.
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -58,7 +59,7 @@ fn a_client_that_is_kept_from_its_work_was_the_limit() {
     assert_eq!(ran.having("error").len(), 1, "{:?}", ran.verdicts());
     let junit = ran.read("junit.xml");
     let told = "the client was the limit: client lag ";
-    assert!(junit.contains(told) && junit.contains("(p99), 5ms allowed"), "{junit}");
+    assert!(junit.contains(told) && junit.contains("at most, 5ms allowed"), "{junit}");
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
 }
 
@@ -90,7 +91,8 @@ enum Frozen {
     Both,
 }
 
-/// Runs a test, and stops somebody for 2.4 seconds in the middle of its window: long enough for a stall.
+/// Runs a test, and stops somebody for five seconds in the middle of its window. What came meanwhile a
+/// client reads in two pieces or three, each of which has a stamp.
 fn freeze(who: Frozen, test: &str) -> Ran {
     let project = Project::new();
     project.file("engine.toml", ENGINE);
@@ -103,12 +105,14 @@ fn freeze(who: Frozen, test: &str) -> Ran {
             server.1
         ),
     );
-    let mut command = project.command(&["run", "suite.toml", "--out", "out", "--no-progress"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let journal = project.path().join("out/journal.jsonl");
-    eventually("the window opens", || {
-        std::fs::read_to_string(&journal).is_ok_and(|journal| journal.contains("\"window\""))
-    });
+    let mut command =
+        project.command(&["run", "suite.toml", "--out", "out", "--no-progress", "-v"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = String::new();
+    while !stderr.contains("window") {
+        assert_ne!(lines.read_line(&mut stderr).unwrap(), 0, "no window opened: {stderr}");
+    }
     let stopped: Vec<Pid> = match who {
         Frozen::Client => vec![Pid::from_child(&child)],
         Frozen::Engine => vec![Pid::from_child(&server.0)],
@@ -116,14 +120,17 @@ fn freeze(who: Frozen, test: &str) -> Ran {
     };
     for signal in [Signal::STOP, Signal::CONT] {
         stopped.iter().for_each(|process| kill_process(*process, signal).unwrap());
-        std::thread::sleep(Duration::from_millis(2400));
+        std::thread::sleep(AWAY);
     }
-    project.ran(child.wait_with_output().unwrap())
+    lines.read_to_string(&mut stderr).unwrap();
+    let output = child.wait_with_output().unwrap();
+    project.ran(Output { stderr: stderr.into_bytes(), ..output })
 }
 
-const DECODE: &str = "kind = \"decode\"\nduration = \"6s\"\nmax-output = 4096\nmin-tokens = 20\nmatrix.concurrency = [4]\n";
+const AWAY: Duration = Duration::from_secs(5);
+const DECODE: &str = "kind = \"decode\"\nduration = \"8s\"\nmax-output = 4096\nmin-tokens = 20\nmatrix.concurrency = [4]\n";
 const SERVE: &str =
-    "kind = \"serve\"\nduration = \"6s\"\ninput = 256\noutput = 64\nmatrix.concurrency = [4]\n";
+    "kind = \"serve\"\nduration = \"8s\"\ninput = 256\noutput = 64\nmatrix.concurrency = [4]\n";
 
 fn expect(metric: &str, bound: &str) -> String {
     format!("[[expect]]\nmetric = \"{metric}\"\n{bound}\n")
@@ -131,30 +138,43 @@ fn expect(metric: &str, bound: &str) -> String {
 
 #[test]
 fn a_client_that_was_stopped_is_no_stall_of_the_engine() {
-    for test in [DECODE, SERVE] {
-        let far = expect("output-throughput", "min = 1");
-        let ran = freeze(Frozen::Client, &format!("{test}{far}")).exits(0);
-        assert!(ran.stderr.contains("this program itself did not run"), "{}", ran.stderr);
-        // A bound that its absence breaks is no failure either.
-        let near = expect("chunk-gap.max", "max = \"1s\"");
-        let ran = freeze(Frozen::Client, &format!("{test}{near}")).exits(31);
-        assert!(ran.read("junit.xml").contains("the client was the limit"), "{}", ran.stderr);
-    }
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            // Nothing is expected that it could have changed.
+            let ran = freeze(Frozen::Client, DECODE).exits(0);
+            let record = ran.read("record.json");
+            assert!(record.contains("this program itself did not run"), "{record}");
+        });
+        for test in [DECODE, SERVE] {
+            threads.spawn(move || {
+                let near = expect("chunk-gap.max", "max = \"200ms\"");
+                let ran = freeze(Frozen::Client, &format!("{test}{near}")).exits(31);
+                let junit = ran.read("junit.xml");
+                assert!(junit.contains("the client was the limit: client lag"), "{junit}");
+            });
+        }
+    });
 }
 
 #[test]
-fn a_machine_that_was_stopped_is_no_stall_of_the_engine() {
-    // A third of the window is lost.
+fn a_machine_that_was_stopped_is_no_loss_of_the_engine() {
+    // More than half of the window is lost.
     let near = expect("output-throughput", "min = 320");
     let ran = freeze(Frozen::Both, &format!("{DECODE}{near}")).exits(31);
-    assert!(ran.read("junit.xml").contains("the client was the limit"), "{}", ran.stderr);
+    let junit = ran.read("junit.xml");
+    assert!(junit.contains("the client was the limit: client lag"), "{junit}");
 }
 
 #[test]
 fn an_engine_that_was_stopped_has_stalled() {
-    for test in [DECODE, SERVE] {
-        let far = expect("output-throughput", "min = 1");
-        let ran = freeze(Frozen::Engine, &format!("{test}{far}")).exits(10);
-        assert!(ran.read("junit.xml").contains("longest gap between events 2."), "{}", ran.stderr);
-    }
+    std::thread::scope(|threads| {
+        for test in [DECODE, SERVE] {
+            threads.spawn(move || {
+                let far = expect("output-throughput", "min = 1");
+                let ran = freeze(Frozen::Engine, &format!("{test}{far}")).exits(10);
+                let junit = ran.read("junit.xml");
+                assert!(junit.contains("longest gap between events 5"), "{junit}");
+            });
+        }
+    });
 }

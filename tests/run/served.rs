@@ -381,6 +381,7 @@ fn what_is_inconclusive_is_sent_once_more() {
     let means = &once["observations"]["output-throughput"]["batches"]["means"];
     assert_eq!(means.as_array().unwrap().len(), 20);
     assert_eq!(samples(&once, "ttft").len(), 80);
+    assert_eq!(check(&once, "cache-state").0, "holds", "it has prompts of its own");
     let repeated = found("repeat = 2");
     assert_eq!(repeated["extended"], true, "{}", repeated["observations"]["output-throughput"]);
     assert_eq!(samples(&repeated, "output-throughput").len(), 4);

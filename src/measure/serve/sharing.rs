@@ -20,9 +20,9 @@ const BATCHES: usize = 6;
 /// Requests that each batch needs.
 const LEAST: usize = 2;
 
-/// Level at which the spread of so few means is taken to be as wide as it may be, and the normal
-/// deviate of it.
-const CAUTION: (f64, f64) = (0.05, 1.644_853_627);
+/// The level at which the spread of so few means is taken to be as wide as it may be. Intervals are
+/// near it, and little depends on it.
+const CAUTION: f64 = 0.05;
 
 /// How many samples of a latency are worth one, by metric. Empty where a load was not steady or is
 /// too short to tell.
@@ -43,9 +43,21 @@ pub fn sharing(loads: &[Load<'_>]) -> BTreeMap<Base, f64> {
         let series: Vec<Vec<f64>> = sights.iter().map(|sight| in_order(sight, of)).collect();
         let apart = sights.iter().zip(&series).map(|(sight, of)| distinct(sight, of.len()));
         let apart = apart.fold(1.0, f64::min);
-        Some((base, (alike(&series)? / apart).max(1.0)))
+        let count = series.iter().map(Vec::len).sum::<usize>() as f64;
+        let shared = (alike(&series)? / apart).max(1.0);
+        Some((base, shared * caution(count / shared, series.len() * BATCHES)))
     });
     told.collect()
+}
+
+/// By how much fewer witnesses are left where their number is known from `batches` alone: an
+/// interval is to be no narrower than that of the batch means.
+fn caution(witnesses: f64, batches: usize) -> f64 {
+    let freedom = (batches - 1) as f64;
+    if witnesses - 1.0 <= freedom {
+        return 1.0;
+    }
+    (t_critical(CAUTION, freedom) / t_critical(CAUTION, witnesses - 1.0)).powi(2)
 }
 
 /// A latency of the measured requests that ended well, in the order in which they were due.
@@ -82,9 +94,7 @@ fn alike(series: &[Vec<f64>]) -> Option<f64> {
         })
         .sum();
     let freedom = (series.len() * BATCHES - 1) as f64;
-    let (level, normal) = CAUTION;
-    let caution = (t_critical(level, freedom) / normal).powi(2);
-    Some(between / freedom / variance * caution)
+    Some(between / freedom / variance)
 }
 
 /// The share of their variance that batch means show: a request that is worked on in two batches
