@@ -1,9 +1,10 @@
-//! How true the figures are: a decode cell by tokgate against what the simulated engine wrote down.
+//! How true the figures are: decode and serve cells by tokgate against what the simulated engine wrote down.
 //!
 //! `cargo bench --bench fidelity` runs cells of 1 to 1 024 streams, client and server each on a core of its own, and
-//! prints what tokgate reported, what the engine's truth log says, and how far they are apart; then a cell in which one
+//! prints what tokgate reported, what the engine's truth log says, and how far they are apart; the same for serve cells,
+//! whose streams send request after request, and for a burst; then a cell in which one
 //! stream stalls for half a second, and one whose client shares its core with others who want all of it. It ends with
-//! an error where a target is missed. Names of cells (`-- 256x50 stall`) pick some. Linux only.
+//! an error where a target is missed. Names of cells (`-- 256x50 serve-64 stall`) pick some. Linux only.
 
 mod rig;
 
@@ -17,6 +18,12 @@ use serde_json::Value;
 /// Streams, tokens a second of each, seconds of the window.
 const CELLS: [(u64, u64, u64); 6] =
     [(1, 50, 5), (16, 50, 5), (64, 50, 5), (256, 50, 8), (1024, 50, 8), (256, 200, 8)];
+
+/// How requests arrive, and how many streams send six of 64 tokens each, at 50 tok/s.
+const SERVED: [(&str, u64); 3] = [("serve", 64), ("serve", 256), ("burst", 256)];
+
+/// Output of the requests of a serve cell, in tokens.
+const SERVED_OUTPUT: u64 = 64;
 
 /// Time to first token of the engine, in milliseconds.
 const FIRST: u64 = 200;
@@ -72,6 +79,13 @@ fn bench(wanted: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
     for (streams, rate, seconds) in CELLS {
         if wanted(&format!("{streams}x{rate}")) {
             let row = Row::measure(&rig, streams, rate, seconds)?;
+            row.print();
+            missed.extend(row.missed());
+        }
+    }
+    for (kind, streams) in SERVED {
+        if wanted(&format!("{kind}-{streams}")) {
+            let row = Row::served(&rig, kind, streams)?;
             row.print();
             missed.extend(row.missed());
         }
@@ -137,6 +151,12 @@ impl Ran {
         observed["rate"].as_f64().or_else(|| observed.as_f64()).unwrap_or(f64::NAN)
     }
 
+    /// A rate by batches, or as one observation.
+    fn rate(&self, metric: &str) -> f64 {
+        let form = if self.observed(metric)["point"].is_f64() { "point" } else { "batches" };
+        self.number(metric, form)
+    }
+
     /// Time to first token of every request of the waves.
     fn ttft(&self) -> Vec<f64> {
         let waves = self.observed("ttft")["waves"].as_array().into_iter().flatten();
@@ -171,6 +191,7 @@ impl Ran {
 
 /// A row of the table. Latencies are (reported, truth) in ms.
 struct Row {
+    name: String,
     streams: u64,
     rate: u64,
     ttft: [(f64, f64); 2],
@@ -219,6 +240,7 @@ impl Row {
         };
         let pair = |reported: f64, true_values: &mut [f64], q| (reported, quantile(true_values, q));
         Ok(Row {
+            name: format!("{streams}x{rate}"),
             streams,
             rate,
             ttft: [0.5, 0.99].map(|q| (quantile(&mut ttft, q), quantile(&mut true_ttft, q))),
@@ -226,6 +248,52 @@ impl Row {
             throughput: (ran.number("output-throughput", "batches"), truth),
             client: share(ran.usage.within(begin, end)),
             server: share(before.zip(after)),
+        })
+    }
+
+    /// Streams that send request after request, or all at once.
+    fn served(rig: &Rig, kind: &str, streams: u64) -> std::io::Result<Row> {
+        let folder = rig::folder("fidelity")?;
+        let server = Server::start(rig, &folder, &profile(50, ""))?;
+        let load = match kind {
+            "burst" => format!("arrival = \"burst\"\nrequests = {streams}"),
+            _ => format!("requests-per-stream = 6\nmatrix.concurrency = [{streams}]"),
+        };
+        let suite = format!(
+            "version = 1\n[suite]\nname = \"fidelity\"\n[policy]\nunjudged = \"allow\"\nmax-client-lag = \"1s\"\n\
+             [engine]\nkind = \"vllm\"\nurl = \"http://127.0.0.1:{}\"\n\
+             [[test]]\nkind = \"serve\"\ninput = 256\noutput = {SERVED_OUTPUT}\n{load}\n",
+            server.port
+        );
+        let ran = Ran::of(rig.command(Seat::Client, rig::tokgate()), &folder, &suite)?;
+        let requests = server.stop()?;
+        let all: Vec<&Request> =
+            requests.iter().filter(|one| one.output == SERVED_OUTPUT).collect();
+        let (warm_ups, measured) = all.split_at(all.len().min(streams as usize));
+        let last = |of: &[&Request]| {
+            let ends = of.iter().filter_map(|one| one.tokens.last()).map(|(at, _)| *at);
+            ends.max().unwrap_or(0)
+        };
+        // The window opens when the last stream has warmed up, that of a burst with its first request.
+        let begin = match kind {
+            "burst" => measured.iter().map(|one| one.read).min().unwrap_or(0),
+            _ => last(warm_ups),
+        };
+        let end = begin + (ran.number("measured-time", "exact") * 1e9) as u64;
+        let truth = truth::tokens(&all, begin, end) as f64 / ((end - begin) as f64 / 1e9);
+        let mut true_ttft: Vec<f64> = measured.iter().filter_map(|one| one.ttft()).collect();
+        let mut gaps = truth::gaps(&all, begin, end);
+        Ok(Row {
+            name: format!("{kind}-{streams}"),
+            streams,
+            rate: 50,
+            ttft: [0.5, 0.99].map(|q| (ran.quantile("ttft", q), quantile(&mut true_ttft, q))),
+            itl: [0.5, 0.99].map(|q| (ran.quantile("itl", q), quantile(&mut gaps, q))),
+            throughput: (ran.rate("output-throughput"), truth),
+            client: ran.usage.within(begin, end).map_or(f64::NAN, |(a, b)| {
+                (b.processor - a.processor) / ((b.at - a.at) as f64 / 1e9)
+            }),
+            server: f64::NAN,
         })
     }
 
@@ -242,7 +310,7 @@ impl Row {
             |(reported, truth): (f64, f64)| format!("{reported:>7.2} {:>+7.2}", reported - truth);
         println!(
             "{:<9} │ {} {} │ {} {} │ {:>7.0} {:>7.2}% {:>6.2}% │ {:>5.1}% {:>5.1}%",
-            format!("{}x{}", self.streams, self.rate),
+            self.name,
             latency(self.ttft[0]),
             latency(self.ttft[1]),
             latency(self.itl[0]),
@@ -257,13 +325,17 @@ impl Row {
 
     /// Targets that it misses.
     fn missed(&self) -> Vec<String> {
-        let name = format!("{}x{}", self.streams, self.rate);
+        let name = &self.name;
+        let served = !name.starts_with(|first: char| first.is_ascii_digit());
         let mut missed = Vec::new();
         let mut hold = |holds: bool, words: String| {
             if !holds {
                 missed.push(format!("{name}: {words}"));
             }
         };
+        if served {
+            hold((self.of_truth() - 1.0).abs() <= 0.01, "tok/s within 1 % of the truth".to_owned());
+        }
         if matches!((self.streams, self.rate), (1024, 50) | (256, 200)) {
             hold((self.of_truth() - 1.0).abs() <= 0.01, "tok/s within 1 % of the truth".to_owned());
             hold(self.ideal() >= 0.98, "at least 98 % of the ideal tok/s".to_owned());

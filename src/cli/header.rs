@@ -16,6 +16,8 @@ pub struct HeaderInput<'a> {
     pub machine: &'a hardware::Facts,
     /// Flags for rerun commands.
     pub flags: Vec<String>,
+    /// Flags that selected cells.
+    pub selection: Vec<String>,
 }
 
 /// Makes the header.
@@ -41,16 +43,22 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         plan_hash: plan.hash.clone(),
         seed: input.seed,
         virtual_time: crate::run::in_virtual_time(plan),
-        started: jiff::Timestamp::now()
-            .round(jiff::Unit::Second)
-            .map_or_else(|_| jiff::Timestamp::now().to_string(), |now| now.to_string()),
+        started: now(),
         machine: input.machine.clone(),
         declared: declared(plan),
         flags: input.flags.clone(),
+        selection: input.selection.clone(),
         policy: suite.policy.clone(),
         launches: launches.collect(),
         cells: plan.cells.iter().map(|cell| planned(plan, cell)).collect(),
     }
+}
+
+/// The present, RFC 3339 in UTC, to the second.
+pub fn now() -> String {
+    jiff::Timestamp::now()
+        .round(jiff::Unit::Second)
+        .map_or_else(|_| jiff::Timestamp::now().to_string(), |now| now.to_string())
 }
 
 fn planned(plan: &Plan, cell: &Cell) -> PlannedCellRecord {

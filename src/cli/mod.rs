@@ -15,6 +15,7 @@ mod init;
 mod list;
 mod onlooker;
 mod report;
+mod resume;
 mod run;
 mod schema;
 mod shape;

@@ -19,6 +19,8 @@ use crate::run::{Cause, Halter};
 pub struct Onlooker<'a> {
     /// The record that the events are folded into.
     pub record: RunRecord,
+    /// How the session began: what the record has taken in and the display has not.
+    pub opening: Event,
     /// The journal, already open.
     pub journal: Journal,
     /// The output directory.
@@ -49,8 +51,11 @@ impl Onlooker<'_> {
         // Whether the reports lack something: an interrupted run says its end before it ends the engine.
         let mut behind = false;
         let began = Instant::now();
-        let started = Event::RunStarted(Box::new(self.record.header.clone()));
-        self.progress.see(&started, &self.record);
+        self.progress.see(&self.opening, &self.record);
+        // Failures of earlier sessions count.
+        if self.max_fail.is_some_and(|max| failures(&self.record) >= max) {
+            self.halter.halt(Cause::MaxFail);
+        }
         while let Ok(event) = events.recv() {
             if unwritten.is_none()
                 && let Err(error) = self.journal.append(&event)

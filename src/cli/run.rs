@@ -1,6 +1,7 @@
 //! `tokgate run SUITE…`: check every suite, then run one after another.
 //!
-//! Nothing is launched before every suite has been checked and the output directory can be written.
+//! Nothing is launched before every suite has been checked and the output directory can be written. A run
+//! that goes on after an interruption differs from a new one in where it begins, and in nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,17 +15,18 @@ use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
-use crate::record::{Event, RunRecord};
+use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
 use crate::suite::model::SecretSource;
 
-use super::directory::{Directory, JOURNAL};
+use super::directory::{Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
+use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::{Global, say};
 
@@ -47,6 +49,10 @@ pub struct Args {
     /// Write results to DIR [default: tokgate-out/<suite>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on with the unfinished run in DIR; auto: with the one in the output directory if there is one
+    /// and it has the same plan, else begin anew
+    #[arg(long, value_name = "DIR|auto", value_parser = |text: &str| Ok::<_, String>(Resume::from(text)))]
+    resume: Option<Resume>,
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(
         long,
@@ -98,6 +104,26 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         ));
         say("  help: run them one by one, or leave --out away: each suite has its own");
         return Exit::Suite.into();
+    }
+    if let Some(Resume::Dir(dir)) = &args.resume {
+        if prepared.len() > 1 {
+            say(&format!(
+                "error: --resume names one directory, and {} suites are to be run",
+                prepared.len()
+            ));
+            say(
+                "  help: resume them one by one, or write --resume auto: each suite has its own directory",
+            );
+            return Exit::Suite.into();
+        }
+        if args.out.as_ref().is_some_and(|out| out != dir) {
+            say("error: --resume and --out name two directories");
+            say("  help: leave --out away: a run goes on where it began");
+            return Exit::Suite.into();
+        }
+        if let Err(exit) = resume::holds_a_run(dir) {
+            return exit.into();
+        }
     }
     process::become_subreaper();
     for ready in &prepared {
@@ -187,27 +213,52 @@ fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
 
 fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     let suite = &ready.plan.suite;
-    let out = args.out.clone().unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
-    let directory = match Directory::take(&out) {
-        Ok(directory) => directory,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            return Exit::Unwritten;
-        }
+    let resumed = match &args.resume {
+        Some(Resume::Dir(dir)) => Some(dir.clone()),
+        Some(Resume::Auto) | None => args.out.clone(),
     };
-    if let (Some(previous), false) = (&directory.previous, global.quiet) {
-        say(&format!("the earlier run went to {}", shown(previous).display()));
-    }
+    let out = resumed.unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
+    let directory = match Directory::open(&out) {
+        Ok(directory) => directory,
+        Err(error) => return unwritten(&error),
+    };
     let machine = hardware::probe();
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         machine: &machine,
         flags: flags(args),
+        selection: selection(args),
     });
-    match begin(&directory.path, &header, args.junit_dialect) {
-        Ok(journal) => {
-            let seen = watch(ready, args, global, &directory, header, journal, &machine);
+    let course = match &args.resume {
+        Some(asked) => {
+            resume::decide(asked, &directory, &header, args.seed, &shown(&directory.path))
+        }
+        None => Ok(Course::New),
+    };
+    let begun = match course {
+        Ok(Course::New) => match directory.clear() {
+            Ok(previous) => {
+                if let (Some(previous), false) = (previous, global.quiet) {
+                    let said = resume::farewell(&previous, &shown(&previous));
+                    said.iter().for_each(|line| say(&ready.redactor.text(line)));
+                }
+                begin(&directory, header, args.junit_dialect)
+            }
+            Err(error) => return unwritten(&error),
+        },
+        Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, args.junit_dialect),
+        Ok(Course::Finished(history)) => {
+            let record = history.record;
+            let written = report::write_all(&directory.path, &record, args.junit_dialect);
+            let unwritten = written.err().map(|error| error.to_string());
+            return conclude(ready, args, global, &directory, &Seen { record, unwritten });
+        }
+        Err(exit) => return exit,
+    };
+    match begun {
+        Ok(opening) => {
+            let seen = watch(ready, args, global, &directory, opening, &machine);
             conclude(ready, args, global, &directory, &seen)
         }
         Err(error) => {
@@ -218,18 +269,55 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     }
 }
 
+fn unwritten(error: &DirectoryError) -> Exit {
+    say(&format!("error: {error}"));
+    Exit::Unwritten
+}
+
+/// A session of a run, on disk before anything is launched.
+struct Opening {
+    journal: Journal,
+    record: RunRecord,
+    /// How it begins.
+    event: Event,
+    earlier: Earlier,
+}
+
 /// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
 /// it, they are there; and a disk that can't hold them is told before anything is launched.
 fn begin(
-    out: &Path,
-    header: &RunHeader,
+    directory: &Directory,
+    header: RunHeader,
     dialect: Dialect,
-) -> Result<Journal, Box<dyn std::error::Error>> {
-    report::files::try_out(out, ROOM)?;
-    let mut journal = Journal::create(&out.join(JOURNAL))?;
-    journal.append(&Event::RunStarted(Box::new(header.clone())))?;
-    report::write_all(out, &RunRecord::new(header.clone()), dialect)?;
-    Ok(journal)
+) -> Result<Opening, Box<dyn std::error::Error>> {
+    report::files::try_out(&directory.path, ROOM)?;
+    let mut journal = Journal::create(&directory.journal())?;
+    let record = RunRecord::new(header.clone());
+    let event = Event::RunStarted(Box::new(header));
+    journal.append(&event)?;
+    report::write_all(&directory.path, &record, dialect)?;
+    Ok(Opening { journal, record, event, earlier: Earlier::default() })
+}
+
+/// As [`begin`], for a run that goes on: its journal gets a line that says so.
+fn go_on(
+    directory: &Directory,
+    unfinished: Unfinished,
+    dialect: Dialect,
+) -> Result<Opening, Box<dyn std::error::Error>> {
+    let Unfinished { history, whole } = unfinished;
+    report::files::try_out(&directory.path, ROOM)?;
+    let mut journal = Journal::resume(&directory.journal(), whole)?;
+    let event = Event::RunResumed {
+        session: history.earlier.sessions,
+        started: header::now(),
+        after: history.seconds,
+    };
+    journal.append(&event)?;
+    let mut record = history.record;
+    record.apply(&event);
+    report::write_all(&directory.path, &record, dialect)?;
+    Ok(Opening { journal, record, event, earlier: history.earlier })
 }
 
 /// Runs conductor and onlooker side by side until both have ended.
@@ -238,15 +326,17 @@ fn watch(
     args: &Args,
     global: &Global,
     directory: &Directory,
-    header: RunHeader,
-    journal: Journal,
+    opening: Opening,
     machine: &hardware::Facts,
 ) -> Seen {
+    let Opening { journal, record, event, earlier } = opening;
+    let header = record.header.clone();
     let (halter, halt) = pair();
     let (sender, receiver) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
     let onlooker = Onlooker {
-        record: RunRecord::new(header.clone()),
+        record,
+        opening: event,
         journal,
         out: &directory.path,
         dialect: args.junit_dialect,
@@ -263,6 +353,7 @@ fn watch(
         redactor: &ready.redactor,
         time_limit: args.time_limit.or(ready.plan.suite.policy.time_limit),
         unfit,
+        earlier,
     };
     std::thread::scope(|scope| {
         let watching = scope.spawn(move || onlooker.watch(receiver));
@@ -337,6 +428,11 @@ fn conclude(
     } else if !global.quiet {
         say(&format!("results in {}", shown(&directory.path).display()));
     }
+    if seen.record.stopped.is_some() || seen.unwritten.is_some() {
+        let dir = shown(&directory.path);
+        let command = resume::command(&seen.record.header, &session_flags(args), &dir);
+        say(&format!("to go on: {}", ready.redactor.text(&command)));
+    }
     let flags =
         exit::Flags { deny_warnings: args.deny_warnings, unwritten: seen.unwritten.is_some() };
     let mut exit = exit::of(&seen.record, flags).or(printed);
@@ -353,6 +449,26 @@ fn shown(path: &Path) -> PathBuf {
     here.ok()
         .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
         .unwrap_or(path.to_owned())
+}
+
+/// The flags that selected cells.
+fn selection(args: &Args) -> Vec<String> {
+    let selected = args.choice.select.iter().flat_map(|it| ["-E".to_owned(), it.clone()]);
+    let skipped = args.choice.skip.iter().flat_map(|it| ["--skip".to_owned(), it.clone()]);
+    selected.chain(skipped).collect()
+}
+
+/// The flags that shape no plan and what a run comes to all the same.
+fn session_flags(args: &Args) -> Vec<String> {
+    let mut flags = Vec::new();
+    match args.junit_dialect {
+        Dialect::Rich => {}
+        Dialect::Strict => flags.extend(["--junit-dialect".to_owned(), "strict".to_owned()]),
+    }
+    if args.deny_warnings {
+        flags.push("--deny-warnings".to_owned());
+    }
+    flags
 }
 
 /// The flags that shaped the run, as a rerun command repeats them; the selection is not among them.

@@ -17,6 +17,7 @@ pub mod redact;
 pub mod remote;
 pub mod supervise;
 mod tree;
+mod trim;
 
 use std::path::PathBuf;
 use std::time::Duration;

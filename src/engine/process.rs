@@ -169,6 +169,7 @@ impl Supervised {
             argv: start.command.argv.clone(),
             env: start.env.to_vec(),
             cwd: start.cwd.map(Path::to_owned),
+            log: start.log.to_owned(),
             grace: start.grace,
             stop: start.stop.map(|command| command.argv.clone()),
         };

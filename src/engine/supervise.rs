@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::tree;
+use super::trim::{self, Trim};
 
 pub use super::process::{
     ExitInfo, SuperviseError, all_gone, become_subreaper, reap_strays, run_supervised,
@@ -52,6 +53,8 @@ pub(crate) struct Task {
     /// Added to the inherited environment.
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<PathBuf>,
+    /// The file that standard error is.
+    pub(crate) log: PathBuf,
     pub(crate) grace: Duration,
     /// Run first when the end begins, whatever began it.
     pub(crate) stop: Option<Vec<String>>,
@@ -135,6 +138,7 @@ async fn supervise() -> std::io::Result<()> {
         Some(Word::Line(line)) => serde_json::from_str(&line)?,
         Some(Word::Lost) | None => return Ok(()),
     };
+    let log = Trim::from_here(&task.log);
     let engine = match spawn(&task.argv, &task) {
         Ok(engine) => engine,
         Err(error) => {
@@ -146,11 +150,12 @@ async fn supervise() -> std::io::Result<()> {
     let mut watch = Watch { task, engine, engine_ended: false, ending: None };
     loop {
         let childless = watch.collect();
+        log.trim();
         if childless {
             return Ok(());
         }
         watch.step();
-        let pause = if watch.ending.is_some() { STEP } else { Duration::from_secs(3600) };
+        let pause = if watch.ending.is_some() { STEP } else { trim::PACE };
         tokio::select! {
             _ = children.recv() => {}
             _ = terminate.recv() => watch.end_soon(),

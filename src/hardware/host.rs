@@ -11,6 +11,8 @@ pub(super) fn facts() -> Facts {
         os: std::env::consts::OS.to_owned(),
         kernel: names.release().to_string_lossy().into_owned(),
         hostname: names.nodename().to_string_lossy().into_owned(),
+        boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_or_else(|_| String::new(), |id| id.trim().to_owned()),
         cpu: cpu(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory: memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),

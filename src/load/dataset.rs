@@ -13,7 +13,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Longest piece of a file in a message, in characters.
-const SHOWN: usize = 200;
+const SHOWN: usize = 60;
+/// Longest words of a reader, which may hold a piece of the file, in characters.
+const WORDS: usize = 200;
 
 /// One prompt of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,11 +71,13 @@ fn at(place: String, message: impl Into<String>) -> DatasetError {
 
 /// A conversation as ShareGPT writes it.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with `conversations`")]
 struct Conversation {
     conversations: Option<Vec<Turn>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a turn, {\"from\": \"human\", \"value\": \"…\"}")]
 struct Turn {
     from: String,
     value: String,
@@ -229,12 +233,17 @@ fn for_each_line(
 /// What serde says, but for a place that counts within one entry.
 fn without_line(error: &serde_json::Error) -> String {
     let words = error.to_string();
-    cut(words.split(" at line ").next().unwrap_or(&words))
+    cut(words.split(" at line ").next().unwrap_or(&words), WORDS)
+}
+
+/// A value in a message.
+fn shown(value: &Value) -> String {
+    cut(&value.to_string(), SHOWN)
 }
 
 /// The beginning of a text: what is wrong may be as long as the file.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
@@ -266,9 +275,15 @@ pub fn jsonl(mut file: impl BufRead) -> Result<Entries, DatasetError> {
 }
 
 fn entry(value: &Value) -> Result<Entry, String> {
-    let object = value.as_object().ok_or_else(|| {
-        format!("{} is no object: write {{\"prompt\": \"…\"}}", cut(&value.to_string()))
-    })?;
+    let object = value
+        .as_object()
+        .ok_or_else(|| {
+            format!(
+                "{} is no object: write {{\"prompt\": \"…\"}}, or format = \"sharegpt\" for an array of \
+                 conversations",
+                shown(value)
+            )
+        })?;
     let content = match (object.get("prompt"), object.get("messages")) {
         (Some(Value::String(text)), None) if !text.is_empty() => {
             Content::Text(text.as_str().into())
@@ -281,7 +296,7 @@ fn entry(value: &Value) -> Result<Entry, String> {
             }) {
                 return Err(format!(
                     "{} is no message: write {{\"role\": \"user\", \"content\": \"…\"}}",
-                    cut(&wrong.to_string())
+                    shown(wrong)
                 ));
             }
             Content::Messages(Value::from(messages.clone()).to_string().into())
@@ -301,7 +316,7 @@ fn entry(value: &Value) -> Result<Entry, String> {
     let output = match said {
         None | Some((_, Value::Null)) => None,
         Some((key, count)) => Some(count.as_u64().filter(|count| *count > 0).ok_or_else(|| {
-            let count = cut(&count.to_string());
+            let count = shown(count);
             format!("`{key}` is {count}: write a whole number above 0")
         })?),
     };
@@ -382,6 +397,18 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_before_the_text_and_other_line_ends_change_nothing() {
+        let one_line = TALK.replace('\n', " ");
+        let same = |read: fn(&[u8]) -> Result<Entries, DatasetError>, plain: &str| {
+            let marked = format!("\u{feff}{}", plain.replace('\n', "\r\n"));
+            assert_eq!(read(marked.as_bytes()).unwrap(), read(plain.as_bytes()).unwrap());
+        };
+        same(|file| sharegpt(file), &format!("[{TALK}]\n"));
+        same(|file| sharegpt(file), &format!("{one_line}\n{one_line}\n"));
+        same(|file| jsonl(file), "{\"prompt\": \"Once\"}\n{\"prompt\": \"Twice\"}\n");
+    }
+
+    #[test]
     fn refusals_say_where_and_what_to_write() {
         let wrong = [
             sharegpt(&b"[{\"conversations\": []},\n {\"prompt\": \"x\"}]"[..]),
@@ -392,7 +419,10 @@ mod tests {
             jsonl(&b"{\"prompt\": \"x\", \"messages\": []}"[..]),
             jsonl(&b"{\"messages\": [{\"role\": \"user\"}]}"[..]),
             jsonl(&b"{\"prompt\": \"x\", \"max_tokens\": 0}"[..]),
+            sharegpt(&b"[3]"[..]),
+            sharegpt(&b"[{\"conversations\": [\"x\"]}]"[..]),
             jsonl(&b"[1, 2]"[..]),
+            jsonl(format!("[\"{}\"]", "x".repeat(1000)).as_bytes()),
             jsonl(&b"{\"prompt\": "[..]),
             jsonl(&b"\n"[..]),
         ];

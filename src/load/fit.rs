@@ -193,14 +193,19 @@ impl Fit {
         (least <= most).then(|| Size { words: wished.clamp(least, most), fillers: 0 })
     }
 
-    /// Another number of fillers behind the same words, by what one was found to cost; `None` where
-    /// that leads nowhere.
-    fn refill(&self, tokens: u64) -> Option<Size> {
+    /// Another number of fillers behind the same words, by what one was found to cost. Where that
+    /// leads nowhere (the first filler parts the last word from a template that it had merged with),
+    /// one word less leaves more to be filled; `None` where there is none.
+    fn refill(&mut self, tokens: u64) -> Option<Size> {
         let Size { words, fillers } = self.size;
         let (_, base) = self.short.filter(|(short, _)| *short == words)?;
         let cost = tokens.saturating_sub(base).max(1) as f64 / fillers as f64;
         let wished = ((self.target - base) as f64 / cost).round().max(1.0) as u64;
-        (wished != fillers).then_some(Size { words, fillers: wished })
+        if wished != fillers {
+            return Some(Size { words, fillers: wished });
+        }
+        self.short = None;
+        (words > 1).then_some(Size { words: words - 1, fillers: 0 })
     }
 }
 
@@ -295,6 +300,16 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_template_that_merges_with_the_last_word_is_fitted_exactly(
+            template in 1u64..60, target in 100u64..3000, seed: u64,
+        ) {
+            let merged = |text: &str| count(text, 4, template) - u64::from(text.ends_with(['.', ',']));
+            let (step, fit, _) = search(Fit::new(seed, KEY, target, 0), merged);
+            prop_assert_eq!(step, Step::Fits);
+            prop_assert_eq!(merged(&fit.text()), target);
+        }
+
         #[test]
         fn any_plain_tokenizer_is_fitted_within_a_token(
             piece in 2usize..9, template in 0u64..60, target in 64u64..3000, seed: u64,

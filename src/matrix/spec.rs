@@ -31,7 +31,9 @@ pub struct Runtime {
     pub run_dir: PathBuf,
     /// Where logs and engine files go.
     pub out_dir: PathBuf,
-    /// How many engines were started for this launch before: 0 for the first.
+    /// How often the run was resumed.
+    pub session: usize,
+    /// How many engines were started for this launch before in this session: 0 for the first.
     pub launch_ordinal: usize,
     /// This program, for the simulated engine's command.
     pub executable: PathBuf,
@@ -48,31 +50,44 @@ pub struct RenderedRequest {
     pub body: serde_json::Map<String, serde_json::Value>,
 }
 
+impl Runtime {
+    /// Which start of its launch it is: session and ordinal.
+    fn start(&self) -> (usize, usize) {
+        (self.session, self.launch_ordinal)
+    }
+}
+
 impl Plan {
     fn first_cell(&self, launch: usize) -> &Cell {
         &self.cells[self.launches[launch].cells.start]
     }
 
-    /// The seed of the simulated engine of a launch: it differs by launch and ordinal, and depends
-    /// on nothing else but the run's seed, whatever is selected.
+    /// The seed of the simulated engine of a launch: it differs by launch, session and ordinal, and
+    /// depends on nothing else but the run's seed, whatever is selected.
     pub fn engine_seed(&self, launch: usize, runtime: &Runtime) -> u64 {
         let mut hash = Sha256::new();
         hash.update(runtime.seed.to_le_bytes());
         hash.update((runtime.launch_ordinal as u64).to_le_bytes());
         hash.update(self.launches[launch].name.as_bytes());
+        if runtime.session > 0 {
+            hash.update((runtime.session as u64).to_le_bytes());
+        }
         let digest: [u8; 32] = hash.finalize().into();
         // 63 bits, so that the number also fits the signed integers of TOML and JSON readers.
         digest[..8].iter().fold(0, |seed, byte| (seed << 8) | u64::from(*byte)) >> 1
     }
 
-    /// The name of a launch in file names: with the ordinal from the second engine on.
-    fn stem(&self, launch: usize, ordinal: usize) -> String {
-        let name = &self.launches[launch].name;
-        if ordinal == 0 {
-            format!("engine-{name}")
-        } else {
-            format!("engine-{name}-{}", ordinal + 1)
+    /// The name of a launch in file names: with the session once the run was resumed, and with the
+    /// ordinal from a session's second engine on.
+    fn stem(&self, launch: usize, (session, ordinal): (usize, usize)) -> String {
+        let mut stem = format!("engine-{}", self.launches[launch].name);
+        if session > 0 {
+            stem.push_str(&format!("-resumed{session}"));
         }
+        if ordinal > 0 {
+            stem.push_str(&format!("-{}", ordinal + 1));
+        }
+        stem
     }
 
     pub(super) fn rendered(
@@ -88,7 +103,7 @@ impl Plan {
         match running {
             None => render_planned(&self.suite, scene, cell.setting, &uses, at),
             Some(runtime) => {
-                let dir = runtime.out_dir.join(self.stem(launch, runtime.launch_ordinal));
+                let dir = runtime.out_dir.join(self.stem(launch, runtime.start()));
                 let seed = self.engine_seed(launch, runtime);
                 let occasion = Occasion {
                     id: &launch_id(launch, runtime),
@@ -113,7 +128,7 @@ impl Plan {
         let rendered = self.rendered(launch, Some(runtime)).map_err(first)?;
         let cell = self.first_cell(launch);
         let headers = self.headers(cell, Moment::Running(runtime)).map_err(Blame::into_error)?;
-        let stem = self.stem(launch, runtime.launch_ordinal);
+        let stem = self.stem(launch, runtime.start());
         Ok(self.spec(launch, rendered, headers, (runtime.port, &runtime.out_dir, &stem)))
     }
 
@@ -127,7 +142,7 @@ impl Plan {
         let cell = self.first_cell(launch);
         let headers = self.headers(cell, Moment::Planned).map_err(Blame::into_error)?;
         let port = self.suite.settings[cell.setting as usize].engine.port.unwrap_or(0);
-        Ok(self.spec(launch, rendered, headers, (port, Path::new(""), &self.stem(launch, 0))))
+        Ok(self.spec(launch, rendered, headers, (port, Path::new(""), &self.stem(launch, (0, 0)))))
     }
 
     fn spec(
@@ -246,7 +261,7 @@ impl Plan {
         let Some(runtime) = runtime else {
             return planned_cell_role();
         };
-        let stem = self.stem(launch, runtime.launch_ordinal);
+        let stem = self.stem(launch, runtime.start());
         let name = self.cell_file(cell);
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         Role::Cell {
@@ -259,7 +274,11 @@ impl Plan {
 
 /// `launch.id` of templates: no other engine start has it.
 fn launch_id(launch: usize, runtime: &Runtime) -> String {
-    format!("{}-{launch}-{}", runtime.run_id, runtime.launch_ordinal)
+    let Runtime { run_id, session, launch_ordinal, .. } = runtime;
+    match session {
+        0 => format!("{run_id}-{launch}-{launch_ordinal}"),
+        session => format!("{run_id}-r{session}-{launch}-{launch_ordinal}"),
+    }
 }
 
 /// The first of several errors: a run needs one, since `check` has told them all.

@@ -69,6 +69,7 @@ fn runtime() -> Runtime {
         run_id: "r1".to_owned(),
         run_dir: PathBuf::from("/out/run"),
         out_dir: PathBuf::from("/out"),
+        session: 0,
         launch_ordinal: 0,
         executable: PathBuf::from("/bin/tokgate"),
         seed: 7,
@@ -419,6 +420,8 @@ fn a_launch_is_specified_with_the_values_of_the_run() {
     assert_eq!(plan.launches.len(), 1, "an id of a launch parts no cells");
     assert_eq!(plan.preview(0).unwrap().command.unwrap().argv[5], "<redacted:api_key>");
     let unset = Runtime { secrets: Vec::new(), ..runtime() };
+    let resumed = plan.launch_spec(0, &Runtime { session: 2, ..again }).unwrap();
+    assert!(resumed.log.ends_with("engine-engine-resumed2-2.log"), "{}", resumed.log.display());
     let error = plan.launch_spec(0, &unset).unwrap_err();
     assert_eq!(error.message, "engine.command: `secret.api_key` is not known");
 }
@@ -456,6 +459,8 @@ fn running_engines_and_the_simulated_one_need_no_command() {
     );
     let again = Runtime { launch_ordinal: 1, ..runtime() };
     assert_ne!(real.engine_seed(0, &again).to_string(), seed);
+    let resumed = Runtime { session: 1, ..runtime() };
+    assert_ne!(real.engine_seed(0, &resumed).to_string(), seed);
     let in_process = plan(&base().sim(SimClock::Virtual));
     assert!(in_process.launch_spec(0, &runtime()).unwrap().command.is_none());
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure functions of stamps and counts. It knows no socket and judges nothing against a limit.
 
+pub mod absence;
 pub mod delivery;
 pub mod distribution;
 pub mod document;

@@ -12,6 +12,10 @@ use super::{Base, Observations, Stat};
 use crate::clock::Stamp;
 use crate::load::{Outcome, Trace};
 
+mod sharing;
+
+pub use sharing::sharing;
+
 /// Batches of a window.
 const BATCHES: u32 = 10;
 
@@ -77,9 +81,9 @@ pub fn together(loads: &[Load<'_>]) -> BTreeMap<Base, Observations> {
     let exact = |value: f64| Some(Observations::Exact(value));
     put(&mut found, Base::MeasuredTime, exact(length));
     put(&mut found, Base::ActiveRequests, exact(sum(&|sight| sight.seconds_in_flight()) / length));
-    let completed: Vec<Rate> = sights.iter().map(|sight| sight.ended(|_| true)).collect();
-    put(&mut found, Base::CompletedRequests, exact(completed.iter().map(|rate| rate.total).sum()));
-    put(&mut found, Base::RequestThroughput, chained(&sights, &completed));
+    put(&mut found, Base::CompletedRequests, exact(sum(&|sight| sight.completed() as f64)));
+    let served: Vec<Rate> = sights.iter().map(|sight| sight.served(|_| true)).collect();
+    put(&mut found, Base::RequestThroughput, chained(&sights, &served));
     let measured = sum(&|sight| sight.measured().count() as f64);
     if measured > 0.0 {
         let failed =
@@ -212,6 +216,8 @@ struct Sight<'a> {
 struct Rate {
     total: f64,
     batches: Vec<f64>,
+    /// The least by which a batch can differ from another.
+    least: f64,
 }
 
 impl<'a> Sight<'a> {
@@ -240,19 +246,37 @@ impl<'a> Sight<'a> {
         seconds.sum()
     }
 
-    /// The requests that ended well in the span and are as asked. A request is worked on from its
-    /// sending to its end, so batches share it by time, as they share tokens.
-    fn ended(&self, asked: impl Fn(usize) -> bool) -> Rate {
-        let mut rate = Rate { total: 0.0, batches: vec![0.0; BATCHES as usize] };
+    /// Requests that ended well inside the span.
+    fn completed(&self) -> usize {
+        let traces = self.load.traces.iter();
+        let inside = |trace: &&Trace| self.cut.holds(trace.ended);
+        traces.filter(|trace| trace.outcome == Outcome::Complete).filter(inside).count()
+    }
+
+    /// The requests that ended well and are as asked, each by the part of its events that lies in the
+    /// span. Requests are few and long: counted whole, by their ends, those that reach over an edge
+    /// would be a noise that no engine makes. A queue makes no events, so waiting is no part.
+    fn served(&self, asked: impl Fn(usize) -> bool) -> Rate {
+        let mut rate = Rate { total: 0.0, batches: vec![0.0; BATCHES as usize], least: 1.0 };
+        let mut events = 0u64;
         for (index, trace) in self.load.traces.iter().enumerate() {
-            if trace.outcome != Outcome::Complete || !self.cut.holds(trace.ended) || !asked(index) {
+            if trace.outcome != Outcome::Complete || !asked(index) {
                 continue;
             }
-            rate.total += 1.0;
-            let span = trace.ended.seconds_since(trace.sent.max(self.cut.from));
-            self.cut.overlaps(trace.sent, trace.ended, |batch, overlap| {
-                rate.batches[batch] += if span > 0.0 { overlap / span } else { 1.0 };
-            });
+            let each = 1.0 / trace.events.len() as f64;
+            let mut before = trace.sent;
+            for event in &trace.events {
+                if self.cut.holds(event.at) {
+                    events += 1;
+                    rate.total += each;
+                    let batches = &mut rate.batches;
+                    self.cut.share(before, event.at, |batch, part| batches[batch] += each * part);
+                }
+                before = event.at;
+            }
+        }
+        if events > 0 {
+            rate.least = rate.total / events as f64;
         }
         rate
     }
@@ -263,11 +287,13 @@ impl<'a> Sight<'a> {
         if *goals == Goals::default() || (goals.tpot.is_some() && self.counted().is_none()) {
             return None;
         }
+        // A request keeps its goals or does not, so a batch differs by a whole one.
+        let whole = |rate| Rate { least: 1.0, ..rate };
         let within = |value: Option<f64>, most: Option<f64>| match (value, most) {
             (Some(value), Some(most)) => value <= most,
             (None, _) | (_, None) => true,
         };
-        Some(self.ended(|index| {
+        Some(whole(self.served(|index| {
             let (trace, note) = (&traces[index], &notes[index]);
             let (ttft, e2e) = if *open {
                 (ttft_due(trace, note), milliseconds(note.due, trace.ended))
@@ -277,7 +303,7 @@ impl<'a> Sight<'a> {
             within(ttft, goals.ttft)
                 && within(time_per_token(trace), goals.tpot)
                 && within(Some(e2e), goals.e2e)
-        }))
+        })))
     }
 
     /// `None` where a count is unknown.
@@ -291,8 +317,9 @@ impl<'a> Sight<'a> {
             Some((tokens, Observations::Batches { means, .. })) => Rate {
                 total: tokens as f64,
                 batches: means.iter().map(|mean| mean * batch).collect(),
+                least: 1.0,
             },
-            Some(_) | None => Rate { total: 0.0, batches: vec![0.0; BATCHES as usize] },
+            Some(_) | None => Rate { total: 0.0, batches: vec![0.0; BATCHES as usize], least: 1.0 },
         }
     }
 }
@@ -362,11 +389,11 @@ fn chained(sights: &[Sight<'_>], rates: &[Rate]) -> Option<Observations> {
         let means = each().flat_map(|(sight, rate)| {
             rate.batches.iter().map(|count| count / sight.cut.batch()).collect::<Vec<_>>()
         });
-        let shortest = sights.iter().map(|sight| sight.cut.batch()).fold(f64::INFINITY, f64::min);
+        let least = each().map(|(sight, rate)| rate.least / sight.cut.batch());
         return Some(Observations::Batches {
             rate: total / length,
             means: means.collect(),
-            floor: 1.0 / shortest,
+            floor: least.fold(0.0, f64::max),
         });
     }
     let values: Vec<f64> = each().map(|(sight, rate)| rate.total / sight.cut.length).collect();

@@ -158,7 +158,7 @@ pub fn output_length(outputs: &Outputs, tolerance: Option<f64>) -> Check {
     let finishes: Vec<String> =
         outputs.finishes.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let allowed = tolerance.map(|share| (mean(outputs.asked) * share).max(1.0));
-    let message = format!(
+    let mut message = format!(
         "{} output tokens asked for, {} on average, {} at least (finish reasons: {}), {}",
         print_number(mean(outputs.asked), 1),
         print_number(mean(outputs.brought), 1),
@@ -170,6 +170,12 @@ pub fn output_length(outputs: &Outputs, tolerance: Option<f64>) -> Check {
         }
     );
     let holds = allowed.is_none_or(|allowed| mean(outputs.off) <= allowed);
+    if !holds {
+        message.push_str(
+            "; write request.body = { ignore_eos = true } where the server takes it, \
+             or request.output-tolerance = \"off\"",
+        );
+    }
     Check::unless(holds, kind, Fault::Invalid, message)
 }
 
@@ -295,25 +301,30 @@ pub fn buffered(reads: &Reads) -> Check {
 pub fn concurrency(delivered: f64, streams: u32, matters: bool) -> Check {
     let kind = CheckKind::Concurrency;
     let least = |share: f64| delivered >= share * f64::from(streams);
-    let message = format!("{} of {streams} requests in flight", print_number(delivered, 2));
+    let mut message = format!("{} of {streams} requests in flight", print_number(delivered, 3));
+    if !least(DELIVERED) {
+        message.push_str(&format!(" on average, {} % at least are needed", DELIVERED * 100.0));
+    }
     if matters || least(DELIVERED) || !least(LEAST_DELIVERED) {
         return Check::of_client(least(DELIVERED), kind, message);
     }
     let message =
-        format!("{message}, fewer by the client's doing; no limit is so near that it matters");
+        format!("{message}; fewer by the client's doing, but no limit is so near that it matters");
     Check::new(kind, Some(Fault::Notice), message)
 }
 
-/// Whether the client read in time: `p99` of its wake-up delays against `policy.max-client-lag`.
-/// Where such a lag could not change a verdict (`matters`), it is only a notice.
-pub fn client_lag(p99: Duration, allowed: Duration, matters: bool) -> Check {
+/// Whether the client read in time: the 99th percentile and the greatest of its wake-up delays
+/// against `policy.max-client-lag`. Where no verdict could change by them (`matters`), a lag is only
+/// a notice, and one that is rare needs no word.
+pub fn client_lag(p99: Duration, most: Duration, allowed: Duration, matters: bool) -> Check {
     let message = format!(
-        "client lag {} (p99), {} allowed",
+        "client lag {} (p99), {} at most, {} allowed",
         print_duration(rounded(p99)),
+        print_duration(rounded(most.max(p99))),
         print_duration(allowed)
     );
     if matters || p99 <= allowed {
-        return Check::of_client(p99 <= allowed, CheckKind::ClientLag, message);
+        return Check::of_client(!matters, CheckKind::ClientLag, message);
     }
     Check::new(CheckKind::ClientLag, Some(Fault::Notice), message)
 }
@@ -450,14 +461,25 @@ pub fn stall_limit(median_gap: Duration) -> Duration {
     (median_gap * 100).max(Duration::from_secs(2))
 }
 
-/// Whether a stream stalled: its longest gap against [`stall_limit`].
-pub fn stall(longest: Duration, limit: Duration) -> Check {
-    let message = format!(
+/// Whether a stream stalled: its longest gap against [`stall_limit`]. Of a gap the engine answers
+/// for the stretch in which this program was there (`present`, of whichever gap has the longest one);
+/// the rest may be ours, and is only a notice.
+pub fn stall(longest: Duration, present: Duration, limit: Duration) -> Check {
+    let mut message = format!(
         "longest gap between events {}, a stall from {} on",
         print_duration(rounded(longest)),
         print_duration(rounded(limit))
     );
-    Check::unless(longest <= limit, CheckKind::Stall, Fault::Degraded, message)
+    let fault = match (longest > limit, present > limit) {
+        (_, true) => Some(Fault::Degraded),
+        (true, false) => {
+            let present = print_duration(rounded(present));
+            message.push_str(&format!("; but for {present} of it this program itself did not run"));
+            Some(Fault::Notice)
+        }
+        (false, false) => None,
+    };
+    Check::new(CheckKind::Stall, fault, message)
 }
 
 /// Whether the rate drifts over the window: the least-squares slope of its batch means is

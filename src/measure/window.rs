@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::absence::Absences;
 use crate::clock::Stamp;
 
 /// Where the window stands.
@@ -25,6 +26,19 @@ pub enum State {
         /// Inclusive.
         to: Stamp,
     },
+}
+
+impl State {
+    /// The same on a clock that stood still in some absences.
+    pub fn on(self, away: &Absences) -> State {
+        match self {
+            State::Closed { from, to } => {
+                State::Closed { from: away.still(from), to: away.still(to) }
+            }
+            State::Open { since } => State::Open { since: away.still(since) },
+            State::Ramp => State::Ramp,
+        }
+    }
 }
 
 /// The window's state machine. Stamps must not decrease.

@@ -13,6 +13,15 @@ use super::run_record::{CellState, LaunchFailure, RunHeader};
 pub enum Event {
     /// The run begins; the journal's first line.
     RunStarted(Box<RunHeader>),
+    /// The run goes on after an interruption: a session begins. What follows counts its seconds from here.
+    RunResumed {
+        /// Which session, from 1; the run began with session 0.
+        session: usize,
+        /// When, RFC 3339 in UTC.
+        started: String,
+        /// Seconds that the sessions before took, as far as the journal tells.
+        after: f64,
+    },
     /// A launch begins.
     LaunchStarted {
         /// Which.
@@ -21,7 +30,10 @@ pub enum Event {
         command: Vec<String>,
         /// The log's file name in the output directory.
         log: Option<String>,
-        /// Seconds since the run began.
+        /// How many engines were started for it before in this session.
+        #[serde(default)]
+        ordinal: usize,
+        /// Seconds since the session began.
         at: f64,
     },
     /// A step of the launch (`setup`, `process`, `health`, `models`, `canary`, `facts`).
@@ -30,7 +42,7 @@ pub enum Event {
         launch: usize,
         /// The step that begins.
         step: String,
-        /// Seconds since the run began.
+        /// Seconds since the session began.
         at: f64,
     },
     /// The engine is ready.
@@ -55,14 +67,14 @@ pub enum Event {
     LaunchStopped {
         /// Which.
         launch: usize,
-        /// Seconds since the run began.
+        /// Seconds since the session began.
         at: f64,
     },
     /// A cell begins.
     CellStarted {
         /// Which.
         cell: usize,
-        /// Seconds since the run began.
+        /// Seconds since the session began.
         at: f64,
     },
     /// A phase of a cell (`warm-up`, `ttft`, `window`, `extension`, `drain`), with its share done.
@@ -94,7 +106,7 @@ pub enum Event {
         signal: Option<i32>,
         /// Why it ended early, if it did.
         stopped: Option<StopReason>,
-        /// Seconds since the run began.
+        /// Seconds since the session began.
         at: f64,
     },
 }

@@ -1,9 +1,10 @@
 //! The journal: what happened, in order, as JSON Lines that survive whatever ends the run.
 //!
-//! The first line is the run's header. Each event is one line, written whole; after a header and a
-//! finished cell the bytes are on the disk before the call returns. A cell is finished when its
-//! line is whole: a last line without its end is torn, by a crash or a full disk, and never counts.
-//! Phases of cells are for onlookers and are not written.
+//! The first line is the run's header. Each event is one line, written whole; after a header, the
+//! begin of a session and a finished cell the bytes are on the disk before the call returns. A cell is
+//! finished when its line is whole: a last line without its end is torn, by a crash or a full disk, and
+//! never counts. A run that goes on cuts it off and appends; no whole line is ever changed. Phases of
+//! cells are for onlookers and are not written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -88,6 +89,24 @@ impl Journal {
         }
     }
 
+    /// Goes on with a journal whose whole lines have `whole` bytes, as [`read`] said; a torn rest is cut
+    /// off.
+    ///
+    /// # Errors
+    /// The file can't be opened, or not be shortened.
+    pub fn resume(path: &Path, whole: u64) -> Result<Journal, JournalError> {
+        let opened = (|| {
+            let file = OpenOptions::new().append(true).open(path)?;
+            file.set_len(whole)?;
+            file.sync_all()?;
+            Ok(file)
+        })();
+        match opened {
+            Ok(file) => Ok(Journal { file, path: path.to_owned(), length: whole }),
+            Err(source) => Err(JournalError { path: path.to_owned(), source }),
+        }
+    }
+
     /// Appends an event; phases of cells are passed over.
     ///
     /// # Errors
@@ -119,7 +138,10 @@ impl Journal {
 /// Whether an event's line must be on disk before the run goes on; `None`: it is not written.
 fn durability(event: &Event) -> Option<bool> {
     match event {
-        Event::RunStarted(_) | Event::CellFinished { .. } | Event::RunFinished { .. } => Some(true),
+        Event::RunStarted(_)
+        | Event::RunResumed { .. }
+        | Event::CellFinished { .. }
+        | Event::RunFinished { .. } => Some(true),
         Event::LaunchStarted { .. }
         | Event::LaunchStep { .. }
         | Event::LaunchReady { .. }
@@ -153,7 +175,8 @@ pub fn read(path: &Path) -> Result<Contents, ReadError> {
             Ok(Contents { events, whole: whole as u64, torn: (bytes.len() - whole) as u64 })
         }
         Some(
-            Event::LaunchStarted { .. }
+            Event::RunResumed { .. }
+            | Event::LaunchStarted { .. }
             | Event::LaunchStep { .. }
             | Event::LaunchReady { .. }
             | Event::LaunchFailed { .. }
@@ -243,6 +266,21 @@ mod tests {
         assert!(said.contains("journal.jsonl is damaged in line 4"), "{said}");
         std::fs::write(&path, serde_json::to_string(&finished(0)).unwrap() + "\n").unwrap();
         assert!(matches!(read(&path), Err(ReadError::Headless { .. })));
+    }
+
+    #[test]
+    fn what_goes_on_keeps_whole_lines_and_cuts_a_torn_one_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written(&dir);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], b"{\"cell-fin"].concat()).unwrap();
+        let contents = read(&path).unwrap();
+        let mut journal = Journal::resume(&path, contents.whole).unwrap();
+        journal.append(&finished(1)).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes[..whole.len()], whole);
+        assert_eq!(read(&path).unwrap().events[3..], [finished(1)]);
+        assert!(Journal::resume(&dir.path().join("none"), 0).is_err());
     }
 
     #[test]

@@ -122,6 +122,40 @@ pub fn shortage_matters(
         || sight.could_turn(|base, value| sight.missed(base, value, share))
 }
 
+/// Whether bounds say something else of `still`: the same cell on a clock that stood still while this
+/// program was away. Then its absence, and not the engine, may be what they speak of.
+///
+/// Latencies have every absence in them. Rates have only that of a whole machine, `frozen`: where a
+/// client alone was away, what the engine made meanwhile was read thereafter.
+pub fn absence_matters(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    still: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+    frozen: bool,
+) -> bool {
+    let extendable = extendable(cell.kind);
+    let still = Measurement { extended: measurement.extended, ..still.clone() };
+    let bounds = |measurement| Sight { cell, measurement, policy, gpus, extendable }.bounds();
+    let both = bounds(measurement).into_iter().zip(bounds(&still));
+    cell.bounds.iter().zip(both).any(|(record, (judged, still))| {
+        binds(record)
+            && (frozen || record.metric.base.entry().latency)
+            && within(judged.verdict) != within(still.verdict)
+    })
+}
+
+/// Verdicts that mean the same to a cell.
+fn within(verdict: BoundVerdict) -> u8 {
+    match verdict {
+        BoundVerdict::Clear | BoundVerdict::Close => 0,
+        BoundVerdict::Inconclusive => 1,
+        BoundVerdict::Fail => 2,
+        BoundVerdict::NoData => 3,
+    }
+}
+
 /// Whether a bound can fail its cell.
 fn binds(record: &BoundRecord) -> bool {
     match record.severity {

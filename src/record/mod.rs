@@ -4,10 +4,12 @@
 //! facts, so that a report rendered next year says the same.
 
 pub mod event;
+pub mod history;
 pub mod journal;
 pub mod judgement;
 pub mod run_record;
 pub mod wording;
 
 pub use event::Event;
+pub use history::{Earlier, History};
 pub use run_record::RunRecord;

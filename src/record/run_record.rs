@@ -41,6 +41,9 @@ pub struct RunHeader {
     pub declared: Declared,
     /// Flags that shaped the run, in their command line spelling, for rerun commands.
     pub flags: Vec<String>,
+    /// What was selected, in command line spelling: `-E` and `--skip`, each with its selector.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub selection: Vec<String>,
     /// `[policy]`.
     pub policy: Policy,
     /// Planned launches.
@@ -184,6 +187,10 @@ pub enum UnfitClass {
 pub struct Measurement {
     /// By metric.
     pub observations: BTreeMap<Base, Observations>,
+    /// How many samples of a serve test's latency are worth one that stands alone, where its load
+    /// tells; elsewhere it is as many as were in flight.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sharing: BTreeMap<Base, f64>,
     /// Requests sent.
     pub requests: u64,
     /// Failed requests by class, with the first message of each.
@@ -279,12 +286,25 @@ pub struct RunRecord {
     pub cells: Vec<CellOutcome>,
     /// Words that belong to no cell.
     pub warnings: Vec<String>,
-    /// Seconds that it took, once it has ended.
+    /// Each time that it went on after an interruption.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumptions: Vec<Resumption>,
+    /// Seconds that it took, all sessions together, once it has ended.
     pub seconds: Option<f64>,
     /// The signal that ended it.
     pub signal: Option<i32>,
     /// Why it ended early.
     pub stopped: Option<StopReason>,
+}
+
+/// A run that was interrupted went on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Resumption {
+    /// When, RFC 3339 in UTC.
+    pub started: String,
+    /// Seconds that the run had taken before, as far as its journal tells.
+    pub after: f64,
 }
 
 /// A cell's facts and what they come to.
@@ -308,6 +328,7 @@ impl RunRecord {
             launches,
             cells: Vec::new(),
             warnings: Vec::new(),
+            resumptions: Vec::new(),
             seconds: None,
             signal: None,
             stopped: None,
@@ -324,6 +345,17 @@ impl RunRecord {
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::RunStarted(header) => *self = RunRecord::new((**header).clone()),
+            Event::RunResumed { started, after, .. } => {
+                self.resumptions.push(Resumption { started: started.clone(), after: *after });
+                (self.seconds, self.signal, self.stopped) = (None, None, None);
+                // What was not run because of the interruption is to run; what a failed launch took along
+                // is not.
+                for launch in 0..self.launches.len() {
+                    if self.launches[launch].failure.is_none() {
+                        self.mark_unfinished(Some(launch), NOT_RUN);
+                    }
+                }
+            }
             Event::LaunchStarted { launch, command, log, .. } => {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
                 outcome.command.clone_from(command);
@@ -336,10 +368,18 @@ impl RunRecord {
                 }
             }
             Event::LaunchReady { launch, ready_time, facts, warnings } => {
+                let resumed = !self.resumptions.is_empty();
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
+                let other = outcome.facts.as_ref().filter(|_| resumed);
+                let other = other.and_then(|before| other_engine(before, facts));
                 outcome.ready_time = Some(*ready_time);
                 outcome.facts = Some(facts.clone());
-                outcome.warnings.extend(warnings.iter().cloned());
+                for warning in warnings.iter().chain(&other) {
+                    // A launch that was interrupted has said it before.
+                    if !resumed || !outcome.warnings.contains(warning) {
+                        outcome.warnings.push(warning.clone());
+                    }
+                }
             }
             Event::LaunchFailed { launch, failure } => {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
@@ -349,11 +389,17 @@ impl RunRecord {
                 self.mark_unfinished(Some(*launch), &reason);
             }
             Event::CellFinished { cell, state, seconds } => self.finish(*cell, state, *seconds),
-            Event::Warning { message } => self.warnings.push(message.clone()),
+            Event::Warning { message } => {
+                // Each session says anew what holds for all of the run.
+                if self.resumptions.is_empty() || !self.warnings.contains(message) {
+                    self.warnings.push(message.clone());
+                }
+            }
             Event::RunFinished { signal, stopped, at } => {
                 self.signal = *signal;
                 self.stopped = *stopped;
-                self.seconds = Some(*at);
+                let before = self.resumptions.last().map_or(0.0, |resumption| resumption.after);
+                self.seconds = Some(before + at);
                 let why = match stopped {
                     Some(StopReason::Signal) => "the run was interrupted",
                     Some(StopReason::TimeLimit) => "the time limit was reached",
@@ -415,8 +461,20 @@ impl RunRecord {
     }
 }
 
+/// In which way a launch's engine is another one than before the run was interrupted.
+fn other_engine(before: &crate::engine::Facts, now: &crate::engine::Facts) -> Option<String> {
+    let words = |facts: &crate::engine::Facts| {
+        let version = facts.version.as_deref().unwrap_or("of unknown version");
+        format!("{version} with {}", facts.model)
+    };
+    let same = before.version == now.version && before.model == now.model;
+    (!same).then(|| {
+        format!("the engine is {}; before the run was resumed it was {}", words(now), words(before))
+    })
+}
+
 /// The reason of a cell whose turn has not come.
 const NOT_RUN: &str = "not run";
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -198,6 +198,13 @@ fn facts(record: &RunRecord, out: &mut Budget) {
         ("seed", header.seed.to_string()),
         ("tokgate", header.tokgate.clone()),
     ];
+    if let Some(last) = record.resumptions.last() {
+        let often = match record.resumptions.len() {
+            1 => String::new(),
+            n => format!("{n} times, last "),
+        };
+        rows.push(("resumed", format!("{often}{}", last.started)));
+    }
     let machine = &header.machine;
     if !machine.hostname.is_empty() {
         rows.push(("machine", format!("{}, {} {}", machine.hostname, machine.os, machine.kernel)));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::judge::Verdict;
 use crate::measure::TestKind;
+use crate::record::run_record::CellState;
 use crate::record::{Event, RunRecord};
 
 use super::count::{elapsed, plural};
@@ -112,6 +113,22 @@ impl Narrator {
                     plural(header.cells.len(), "cell"),
                     plural(header.launches.len(), "launch")
                 ))
+            }
+            Event::RunResumed { .. } => {
+                // What ran before is done; its verdicts count, its time says nothing of this session.
+                for (index, cell) in record.cells.iter().enumerate() {
+                    if !matches!(cell.state, CellState::NotRun { .. }) {
+                        self.finished.insert(index);
+                        let bad = matches!(cell.judgement.verdict, Verdict::Fail | Verdict::Error);
+                        self.tally.bad += usize::from(bad);
+                    }
+                }
+                self.tally.total = record.cells.len();
+                self.tally.done = self.finished.len();
+                let suite = line(&record.header.suite);
+                self.begin(format!("suite {suite}"), now);
+                let left = plural(self.tally.total - self.tally.done, "cell");
+                Some(format!("suite {suite}: {left} of {} left", self.tally.total))
             }
             Event::LaunchStarted { launch, log, .. } => {
                 let name = launch_name(*launch);
@@ -235,6 +252,7 @@ mod tests {
                     launch: 0,
                     command: vec![],
                     log: Some("a.log".into()),
+                    ordinal: 0,
                     at: 0.0,
                 },
             ),
@@ -292,6 +310,17 @@ mod tests {
             narrator.tick(S(250)).unwrap(),
             "… launch layout=tp8: health for 4m09s, 0 of 12 cells done"
         );
+    }
+
+    #[test]
+    fn a_run_that_goes_on_counts_what_is_done() {
+        let record = fixture::every_verdict();
+        let mut narrator = Narrator::default();
+        let event =
+            Event::RunResumed { session: 1, started: "2026-01-01T00:00:00Z".into(), after: 9.0 };
+        let told = narrator.see(&event, &record, S(0)).unwrap();
+        assert!(told.ends_with(": 2 cells of 12 left"), "{told}");
+        assert_eq!((narrator.tally().done, narrator.tally().left()), (10, None));
     }
 
     #[test]

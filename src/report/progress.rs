@@ -217,7 +217,7 @@ impl Live {
                 let judged = record.cells.get(*cell).map(|cell| cell.judgement.verdict);
                 judged.is_some_and(message::wants_an_eye)
             }
-            Event::RunStarted(_) | Event::RunFinished { .. } => false,
+            Event::RunStarted(_) | Event::RunResumed { .. } | Event::RunFinished { .. } => false,
         };
         if (stays || self.verbose)
             && let Some(told) = told

@@ -8,6 +8,7 @@ use crate::engine::redact::Redactor;
 use crate::engine::remote::Remote;
 use crate::engine::{Facts, Kind};
 use crate::judge::interval;
+use crate::load::socket::make_room_for;
 use crate::load::{
     Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
     Trace, Warning,
@@ -28,6 +29,10 @@ use super::{command, decode, prefill, serve, watch};
 
 /// A prompt may be shortened by this share to fit the engine's longest sequence.
 const SHORTEN: f64 = 0.02;
+
+/// An absence this long may be one of the whole machine, engine included, and not only of a client
+/// that had to wait for a core.
+const FROZEN: Duration = Duration::from_millis(100);
 
 /// Everything that a cell's measurement needs.
 pub(super) struct Bench<'a> {
@@ -205,10 +210,12 @@ impl Bench<'_> {
     }
 
     /// The checks of the client itself: whether it kept as many requests in flight as it was to,
-    /// how late it was, and how busy its thread.
+    /// how late it was, and how busy its thread. `still`: the same figures on a clock that stood
+    /// still while this program was away, if it was.
     pub(super) fn client_checks(
         &self,
         measurement: &Measurement,
+        still: Option<&Measurement>,
         flight: Option<Flight>,
         lag: &Lag,
         lags: &Lags,
@@ -225,8 +232,14 @@ impl Bench<'_> {
         let gap = gap.map(|ms| Duration::from_secs_f64((ms / 1e3).max(0.0)));
         let shift = validity::stamp_shift(lag.waking, lag.stamped, gap).max(lag.sending);
         let late = lag.waking.max(lag.sending);
-        let matters = judgement::lag_matters(planned, measurement, policy, gpus, shift);
-        checks.push(validity::client_lag(late, policy.max_client_lag, matters));
+        let allowed = policy.max_client_lag;
+        let matters = late > allowed
+            && judgement::lag_matters(planned, measurement, policy, gpus, shift)
+            || still.is_some_and(|still| {
+                let frozen = lag.away > FROZEN;
+                judgement::absence_matters(planned, measurement, still, policy, gpus, frozen)
+            });
+        checks.push(validity::client_lag(late, lag.away, allowed, matters));
         match self.endpoint.transport {
             Transport::Tcp => checks.push(validity::client_busy(lags.thread())),
             // In virtual time the thread does nothing but work.
@@ -272,12 +285,14 @@ pub(super) struct Flight {
     pub(super) streams: u32,
 }
 
-/// How late the client was, at the 99th percentile.
+/// How late the client was: at the 99th percentile, and in the worst case.
 pub(super) struct Lag {
     /// It woke up so late to read.
     pub(super) waking: Duration,
     /// It sent so late what was due.
     pub(super) sending: Duration,
+    /// The longest time in which it did not run at all.
+    pub(super) away: Duration,
     /// Whether the kernel stamped what it read, so that waking late moves a stamp only where more
     /// of the same stream came meanwhile.
     pub(super) stamped: bool,
@@ -431,6 +446,17 @@ fn is_no_answer(class: FailureClass) -> bool {
 /// A cell that broke before it had figures, in words.
 pub(super) fn broken_words(class: &str, message: &str) -> CellState {
     CellState::Broken { class: class.to_owned(), message: message.to_owned() }
+}
+
+/// Makes sure that `streams` connections can be open at once: a matter of the machine, unless the engine
+/// runs inside of this program.
+pub(super) fn make_room(endpoint: &Endpoint, streams: u64) -> Result<(), CellState> {
+    match endpoint.transport {
+        Transport::Tcp => {
+            make_room_for(streams).map_err(|error| broken_words("client", &error.to_string()))
+        }
+        Transport::InProcess(_) => Ok(()),
+    }
 }
 
 /// What the requests of a cell came to besides their figures.

@@ -13,9 +13,9 @@ use crate::engine::supervise::{self as process, ExitInfo};
 use crate::load::{Endpoint, FailureClass};
 use crate::matrix::{Plan, Runtime};
 use crate::measure::TestKind;
-use crate::record::Event;
 use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
+use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 
@@ -51,6 +51,8 @@ pub struct Conduct<'a> {
     pub time_limit: Option<Duration>,
     /// Launch nothing: why the machine is not what the suite declares.
     pub unfit: Option<Unfit>,
+    /// What the sessions before this one have done.
+    pub earlier: Earlier,
 }
 
 /// The machine is not what the suite declares.
@@ -66,7 +68,7 @@ pub struct Unfit {
 pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
     let events = Events { to: events, redactor: conduct.redactor };
     let clock = Clock::start();
-    let settled = BTreeSet::new();
+    let settled = conduct.earlier.finished.clone();
     let mut state =
         State { conduct, events: &events, clock, halt, prepared: false, settled, ended: false };
     state.walk().await;
@@ -84,7 +86,7 @@ pub(super) struct State<'a> {
     halt: Halt,
     /// Whether the setup commands have run.
     pub(super) prepared: bool,
-    /// Cells that were finished before their turn.
+    /// Cells that were finished before their turn: in an earlier session, or without an engine.
     pub(super) settled: BTreeSet<usize>,
     ended: bool,
 }
@@ -143,6 +145,10 @@ impl State<'_> {
     async fn walk(&mut self) {
         let plan = self.conduct.plan;
         for launch in 0..plan.launches.len() {
+            let cells = plan.launches[launch].cells.clone();
+            if self.conduct.earlier.failed.contains(&launch) || !self.is_left(cells.clone()) {
+                continue;
+            }
             if let Some(unfit) = &self.conduct.unfit {
                 self.refuse(launch, unfit);
                 continue;
@@ -151,7 +157,6 @@ impl State<'_> {
                 self.end(Some(cause));
                 return;
             }
-            let cells = plan.launches[launch].cells.clone();
             let mut next = cells.start;
             let mut restarts = 0;
             while next < cells.end {
@@ -189,7 +194,10 @@ impl State<'_> {
                     Served::Died { next: left, mut failure } => {
                         failure.seconds = self.clock.now().seconds_since(began);
                         next = left;
-                        if next < cells.end && restarts < self.restarts(launch) {
+                        let before = self.conduct.earlier.restarts(launch);
+                        if self.is_left(next..cells.end)
+                            && before + restarts < self.restarts(launch)
+                        {
                             restarts += 1;
                             self.events.send(Event::Warning {
                                 message: format!(
@@ -205,6 +213,11 @@ impl State<'_> {
                 }
             }
         }
+    }
+
+    /// Whether any of these cells is not finished.
+    fn is_left(&self, mut cells: std::ops::Range<usize>) -> bool {
+        cells.any(|cell| !self.settled.contains(&cell))
     }
 
     /// How often the engine of a launch is started again: never where it is not started here.
@@ -227,7 +240,8 @@ impl State<'_> {
     /// Says that nothing is launched on this machine.
     fn refuse(&self, launch: usize, unfit: &Unfit) {
         if unfit.skip {
-            for cell in self.conduct.plan.launches[launch].cells.clone() {
+            let cells = self.conduct.plan.launches[launch].cells.clone();
+            for cell in cells.filter(|cell| !self.settled.contains(cell)) {
                 self.events.send(Event::CellFinished {
                     cell,
                     state: CellState::Unfit {
@@ -268,8 +282,10 @@ impl State<'_> {
         let dialect = dialect(setting.engine.kind);
         let facts = running.facts.clone();
         let gpus = self.conduct.header.launches[launch].gpus;
-        // Restarts have prompts of their own, since a cold one must be cold there too.
-        let ordinal = launch as u64 | (runtime.launch_ordinal as u64) << 32;
+        // Restarts and later sessions have prompts of their own: a cold one must be cold there too, and
+        // an engine that was running already remembers what it was sent before an interruption.
+        let start = (runtime.launch_ordinal as u64) << 32 ^ (runtime.session as u64) << 48;
+        let ordinal = launch as u64 | start;
         let seed = self.conduct.header.seed;
         let remote = running.remote.clone();
         let learning = async { Came::Done(Prompts::learn(seed, ordinal, &remote, dialect).await) };

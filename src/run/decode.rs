@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::judge::interval;
-use crate::load::socket::make_room_for;
 use crate::load::{Cancel, Canceller, Client, Outcome, Prepared, Prompt, Trace};
+use crate::measure::absence::Absences;
 use crate::measure::observe::{self, DecodeInput};
 use crate::measure::window::State;
 use crate::measure::{Base, Check, Observations, Stat, validity};
@@ -21,8 +21,10 @@ use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
 use crate::suite::model::{DecodeSetting, Prefix};
 
-use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words, enough, expected_cache};
-use super::heartbeat::Lags;
+use super::cell::{
+    Bench, Flight, Form, Lag, Tally, broken, broken_words, enough, expected_cache, make_room,
+};
+use super::heartbeat::{Heartbeat, Lags};
 use super::prompts::Source;
 use super::stream::{Looping, Shared};
 use super::watch::{Watch, drained};
@@ -100,7 +102,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     // Where each request waits for a prefill of its own, a queue is the load.
     let output = (setting.prefix != Prefix::Cold).then_some(setting.max_output);
     let mut watch = Watch::new(before.as_ref(), streams, output);
-    let outcome = window(bench, setting, &shared, &mut watch, &waves, &tally).await;
+    let outcome = window(bench, setting, &shared, &mut watch, &heartbeat, &waves, &tally).await;
     drop(heartbeat);
     lag = lag.max(lags.p99());
     watch.read(bench, false).await;
@@ -119,7 +121,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
         waves.extend(lanes.waves(bench, &form, waves.len() as u32, &mut tally).await?);
         lag = lag.max(lanes.lag);
     }
-    let traces = shared.take_traces();
+    let mut traces = shared.take_traces();
     // Whether a request was cached is known when it ends; where all are to be cold, each is looked at.
     let cold = Some(setting.prefix).filter(|prefix| *prefix == Prefix::Cold);
     for trace in &traces {
@@ -127,17 +129,25 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     }
     let window = shared.seen().window.state();
     let output = setting.max_output;
-    let sight =
-        Sight { window, traces: &traces, waves: &waves, tally: &tally, output, doubts: &doubts };
-    let mut measurement = sight.measurement(bench);
+    let away = lags.away();
+    let sight = |window: State, traces: &[Trace]| {
+        let (away, waves, tally, doubts) = (&away, &waves, &tally, &doubts);
+        let sight = Sight { window, traces, away, waves, tally, output, doubts };
+        (sight.measurement(bench), sight.flight(streams))
+    };
+    let (mut measurement, flight) = sight(window, &traces);
+    let still = (away.longest() > bench.policy.max_client_lag).then(|| {
+        traces.iter_mut().for_each(|trace| away.cut(trace));
+        sight(window.on(&away), &traces).0
+    });
     measurement.checks.extend(watch.checks());
     measurement.engine = watch.engine();
     let expected = expected_cache(setting.prefix, length);
     measurement.checks.push(validity::cache_counters(expected, length, watch.lookups()));
     let told = waves.iter().filter(|wave| !wave.is_empty()).count();
     enough(&mut measurement, told as u64, LEAST_WAVES.into());
-    let lag = Lag { waking: lag, sending: Duration::ZERO, stamped };
-    let checks = bench.client_checks(&measurement, sight.flight(streams), &lag, &lags);
+    let lag = Lag { waking: lag, sending: Duration::ZERO, stamped, away: away.longest() };
+    let checks = bench.client_checks(&measurement, still.as_ref(), flight, &lag, &lags);
     measurement.checks.extend(checks);
     if !idle {
         measurement.warnings.push("the engine was not idle again after the cell".to_owned());
@@ -173,7 +183,7 @@ impl<'a> Lanes<'a> {
                 (0..streams).map(|stream| source.prompt(stream, 0)).collect()
             }
         };
-        make_room_for(u64::from(streams)).map_err(|e| broken_words("client", &e.to_string()))?;
+        make_room(&bench.endpoint, u64::from(streams))?;
         let mut clients = Vec::with_capacity(streams as usize);
         for _ in 0..streams {
             clients.push(bench.client().await?);
@@ -288,6 +298,7 @@ async fn window(
     setting: &DecodeSetting,
     shared: &Shared,
     watch: &mut Watch,
+    heartbeat: &Heartbeat,
     waves: &[Vec<f64>],
     tally: &Tally,
 ) -> Result<Vec<Base>, CellState> {
@@ -304,9 +315,15 @@ async fn window(
                 Some(doubts) => return Ok(doubts),
                 None => {
                     let found = shared.look(bench.clock.now(), |traces| {
-                        let output = setting.max_output;
-                        let sight =
-                            Sight { window: state, traces, waves, tally, output, doubts: &[] };
+                        let sight = Sight {
+                            window: state,
+                            traces,
+                            away: &heartbeat.away(),
+                            waves,
+                            tally,
+                            output: setting.max_output,
+                            doubts: &[],
+                        };
                         let measurement = sight.measurement(bench);
                         judgement::extension(bench.planned, &measurement, bench.policy, bench.gpus)
                     });
@@ -374,6 +391,8 @@ fn ramp_limit(bench: &Bench<'_>, setting: &DecodeSetting) -> Duration {
 struct Sight<'a> {
     window: State,
     traces: &'a [Trace],
+    /// When this program did not run.
+    away: &'a Absences,
     waves: &'a [Vec<f64>],
     tally: &'a Tally,
     /// Tokens that a request was asked for.
@@ -396,7 +415,7 @@ impl Sight<'_> {
             let batches = if longer { 20 } else { 10 };
             let input = DecodeInput { traces: self.traces, from, to, batches };
             measurement.observations = observe::decode(&input);
-            measurement.checks.extend(checks(&input, &measurement));
+            measurement.checks.extend(checks(&input, &measurement, self.away));
         }
         if let Some(waves) = observe::waves(self.waves) {
             measurement.observations.insert(Base::Ttft, waves);
@@ -416,7 +435,7 @@ impl Sight<'_> {
 }
 
 /// What the window itself says of whether it counts.
-fn checks(input: &DecodeInput<'_>, measurement: &Measurement) -> Vec<Check> {
+fn checks(input: &DecodeInput<'_>, measurement: &Measurement, away: &Absences) -> Vec<Check> {
     let known = measurement.observations.contains_key(&Base::OutputTokens);
     let mut checks = vec![validity::token_count(known)];
     if let Some(Observations::Batches { means, .. }) =
@@ -425,13 +444,11 @@ fn checks(input: &DecodeInput<'_>, measurement: &Measurement) -> Vec<Check> {
         checks.push(validity::steady(means));
     }
     if let Some(gaps) = measurement.observations.get(&Base::ChunkGap)
-        && let (Some(median), Some(longest)) =
-            (interval::value(gaps, Some(Stat::P50)), interval::value(gaps, Some(Stat::Max)))
+        && let Some(median) = interval::value(gaps, Some(Stat::P50))
     {
-        let duration = |ms: f64| Duration::from_secs_f64((ms / 1e3).max(0.0));
-        let limit = validity::stall_limit(duration(median));
-        let longest = longest.max(observe::open_gap(input.traces, input.to) * 1e3);
-        checks.push(validity::stall(duration(longest), limit));
+        let limit = validity::stall_limit(Duration::from_secs_f64((median / 1e3).max(0.0)));
+        let (longest, present) = observe::longest_gaps(input.traces, input.from, input.to, away);
+        checks.push(validity::stall(longest, present, limit));
     }
     checks
 }

@@ -26,6 +26,7 @@ fn redact(redactor: &Redactor, event: &mut Event) {
     let hide = |text: &mut String| *text = redactor.text(text);
     match event {
         Event::RunStarted(_)
+        | Event::RunResumed { .. }
         | Event::LaunchStep { .. }
         | Event::LaunchStopped { .. }
         | Event::CellStarted { .. }

@@ -1,5 +1,5 @@
 //! The heartbeat: a task that is to wake at a steady pace, whose lateness tells how late our own
-//! machine may have read what it stamped; and how busy the thread was meanwhile.
+//! machine may have read what it stamped, and when it was away; and how busy the thread was meanwhile.
 //!
 //! Time in which nobody could wake is counted beat by beat, however few times the task then woke:
 //! a thread that was away for a second missed two hundred beats, not one.
@@ -12,6 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, Stamp};
+use crate::measure::absence::Absences;
 use crate::measure::validity::Thread;
 
 const PACE: Duration = Duration::from_millis(5);
@@ -19,9 +20,19 @@ const PACE: Duration = Duration::from_millis(5);
 /// tokio's timers round up to the next millisecond.
 const ROUNDING: Duration = Duration::from_millis(1);
 
+/// A beat that is later than this was missed because nobody was there.
+const AWAY: Duration = Duration::from_millis(5);
+
 /// The lags of a stretch of measuring, and what the thread did in it.
 #[derive(Default)]
-pub(super) struct Lags(Rc<RefCell<Vec<Duration>>>, Rc<Cell<Thread>>);
+pub(super) struct Lags(Rc<RefCell<Late>>, Rc<Cell<Thread>>);
+
+/// How late each beat was, and when the thread was away.
+#[derive(Default)]
+struct Late {
+    beats: Vec<Duration>,
+    away: Absences,
+}
 
 /// A heart that beats until it is dropped.
 pub(super) struct Heartbeat {
@@ -35,15 +46,18 @@ pub(super) struct Heartbeat {
 
 struct Beats {
     due: Stamp,
-    lags: Rc<RefCell<Vec<Duration>>>,
+    lags: Rc<RefCell<Late>>,
 }
 
 impl Beats {
     /// Every beat that was due by `now`, each as late as it is.
     fn catch_up(&mut self, now: Stamp) {
         let mut lags = self.lags.borrow_mut();
+        if now.since(self.due).saturating_sub(ROUNDING) > AWAY {
+            lags.away.add(self.due, now);
+        }
         while self.due <= now {
-            lags.push(now.since(self.due).saturating_sub(ROUNDING));
+            lags.beats.push(now.since(self.due).saturating_sub(ROUNDING));
             self.due = self.due + PACE;
         }
     }
@@ -73,10 +87,24 @@ impl Lags {
 
     /// The 99th percentile; zero where nothing beat.
     pub(super) fn p99(&self) -> Duration {
-        let mut lags = self.0.borrow_mut();
+        let lags = &mut self.0.borrow_mut().beats;
         lags.sort_unstable();
         let rank = (lags.len() * 99).div_ceil(100).max(1) - 1;
         lags.get(rank).copied().unwrap_or_default()
+    }
+
+    /// When the thread was away.
+    pub(super) fn away(&self) -> Absences {
+        self.0.borrow().away.clone()
+    }
+}
+
+impl Heartbeat {
+    /// When the thread was away until now.
+    pub(super) fn away(&self) -> Absences {
+        let mut beats = self.beats.borrow_mut();
+        beats.catch_up(self.clock.now());
+        beats.lags.borrow().away.clone()
     }
 }
 
@@ -116,7 +144,7 @@ mod tests {
         let lags = Lags::default();
         let mut beats = Beats { due: Stamp(0) + PACE, lags: Rc::clone(&lags.0) };
         until.iter().for_each(|ms| beats.catch_up(Stamp(ms * 1_000_000)));
-        lags.0.borrow().iter().map(|lag| lag.as_millis() as u64).collect()
+        lags.0.borrow().beats.iter().map(|lag| lag.as_millis() as u64).collect()
     }
 
     #[test]
@@ -138,7 +166,8 @@ mod tests {
             clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
             drop(beat);
             assert_eq!(lags.p99(), Duration::ZERO);
-            assert_eq!(lags.0.borrow().len(), 200);
+            assert_eq!(lags.0.borrow().beats.len(), 200);
+            assert_eq!(lags.away(), Absences::default());
         };
         tokio::task::LocalSet::new().run_until(work).await;
     }
@@ -155,6 +184,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(100));
             drop(beat);
             assert!(lags.p99() > Duration::from_millis(80), "{:?}", lags.p99());
+            assert!(lags.away().longest() > Duration::from_millis(90), "{:?}", lags.away());
             if let Some(thread) = lags.thread() {
                 assert!(thread.whole >= Duration::from_millis(500), "{thread:?}");
                 assert!(thread.running < thread.whole, "{thread:?}");

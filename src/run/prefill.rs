@@ -83,8 +83,9 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             measurement.checks.push(validity::cache_counters(Cache::Cold, length, lookups));
             // One sample has no interval, unless no more were asked for.
             enough(&mut measurement, good.len() as u64, samples.min(LEAST_SAMPLES).into());
-            let lag = Lag { waking: lags.p99(), sending: Duration::ZERO, stamped };
-            let checks = bench.client_checks(&measurement, None, &lag, &lags);
+            let (waking, away) = (lags.p99(), lags.away().longest());
+            let lag = Lag { waking, sending: Duration::ZERO, stamped, away };
+            let checks = bench.client_checks(&measurement, None, None, &lag, &lags);
             measurement.checks.extend(checks);
             return Ok(measurement);
         }

@@ -8,6 +8,7 @@ mod audit;
 mod deck;
 mod drive;
 mod ledger;
+mod outcome;
 mod script;
 
 use std::rc::Rc;
@@ -17,17 +18,13 @@ use tokio::task::JoinSet;
 
 use crate::clock::Stamp;
 use crate::load::arrival::Schedule;
-use crate::load::socket::make_room_for;
 use crate::load::{Arrival, Cancel, Client, Outcome, Trace};
-use crate::measure::serve::{self as figures, Goals, Load, Note, Span};
-use crate::measure::validity::{self, Cache, CheckKind};
-use crate::measure::{Base, Check, Fault, Observations, observe};
-use crate::quantity::print_number;
+use crate::measure::serve::{Note, Span};
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
-use crate::suite::model::{Amount, Dataset, Prefix, ServeSetting, Slo};
+use crate::suite::model::{Amount, Dataset, ServeSetting};
 
-use super::cell::{Bench, Flight, Form, Lag, Tally, broken, broken_words};
+use super::cell::{Bench, Form, Tally, broken, broken_words, make_room};
 use super::heartbeat::Lags;
 use super::prompts::{Wording, cell_number};
 use super::watch::{Watch, drained};
@@ -41,16 +38,15 @@ pub(super) use deck::Decks;
 
 /// Beginnings that are warmed at once: an engine with few slots is not buried.
 const WARM_AT_ONCE: usize = 16;
-/// How often the engine's gauges are read.
-const WATCH_PACE: Duration = Duration::from_secs(1);
+/// How often the engine's gauges are read: so that readings don't keep step with requests that arrive
+/// so many a second, and find the engine in the same moment each time.
+const WATCH_PACE: Duration = Duration::from_millis(618);
 /// Measured requests that a stream of a closed loop needs for its window to be steady.
 const LEAST_PER_STREAM: u64 = 4;
 /// Measured requests that an open loop needs for the same.
 const LEAST_OPEN: u64 = 10;
 /// Entries that are dealt to a load that has no number of requests.
 const DEALT: u64 = 4096;
-/// An engine that ends less than this share of what arrives falls behind.
-const KEPT_UP: f64 = 0.9;
 
 /// Measures the cell.
 pub(super) async fn measure(bench: &mut Bench<'_>, setting: &ServeSetting) -> CellState {
@@ -294,8 +290,7 @@ impl<'a> Cell<'a> {
         let mut tasks = JoinSet::new();
         match setting.arrival {
             Arrival::Closed | Arrival::Burst => {
-                make_room_for(u64::from(self.streams))
-                    .map_err(|error| broken_words("client", &error.to_string()))?;
+                make_room(&bench.endpoint, u64::from(self.streams))?;
                 let mut clients = Vec::with_capacity(self.streams as usize);
                 for _ in 0..self.streams {
                     clients.push(bench.client().await?);
@@ -338,8 +333,14 @@ impl<'a> Cell<'a> {
         let Ok(ledger) = Rc::try_unwrap(ledger) else {
             return Err(broken_words("client", "requests are still under way"));
         };
-        if ledger.repeats() {
-            self.warn(["entries of the data set were sent more than once".to_owned()]);
+        if let Some(Dataset { file, .. }) = &setting.dataset
+            && bench.prompts.decks.sent(file, ledger.sent().into_iter())
+        {
+            self.warn([format!(
+                "{} has too few prompts for the loads of this launch: some were sent again, and may have \
+                 come out of the cache",
+                file.display()
+            )]);
         }
         let whole = ledger.into_whole();
         if let Some(broken) = whole.seen.broken {
@@ -388,135 +389,18 @@ impl<'a> Cell<'a> {
             None => {
                 let first = measured().map(|(trace, _)| trace.sent).min().unwrap_or_default();
                 let last = measured().map(|(trace, _)| trace.ended).max().unwrap_or_default();
-                // The span's beginning is exclusive, and the first request is a part of it.
-                Span { from: Stamp(first.0.saturating_sub(1)), to: last, steady: false }
+                Span { from: first, to: last, steady: false }
             }
         };
         if !span.steady && self.setting.arrival != Arrival::Burst {
+            let requests = if count == 1 { "request leaves" } else { "requests leave" };
             let words = format!(
-                "{count} measured requests leave no steady window ({least} would): rates are over the \
-                 whole load, as one observation"
+                "{count} measured {requests} no steady window ({least} would): rates are over the whole \
+                 load, as one observation"
             );
             self.warn([words]);
         }
         self.loads.push(Sent { traces, notes, span });
-    }
-
-    fn figures(&self) -> Vec<Load<'_>> {
-        let Slo { ttft, tpot, e2e_latency } = self.setting.slo;
-        let ms = |limit: Option<Duration>| limit.map(|limit| limit.as_secs_f64() * 1e3);
-        let goals = Goals { ttft: ms(ttft), tpot: ms(tpot), e2e: ms(e2e_latency) };
-        let open = self.setting.arrival.is_open();
-        self.loads
-            .iter()
-            .map(|Sent { traces, notes, span }| Load { traces, notes, span: *span, goals, open })
-            .collect()
-    }
-
-    /// What the loads so far came to.
-    fn measurement(&self, bench: &Bench<'_>, watch: &Watch) -> Measurement {
-        let loads = self.figures();
-        let mut measurement = self.tally.measurement(bench);
-        measurement.engine = watch.engine();
-        // Where the length of an output can only be wished for, another one is told and no fault.
-        if !self.form.enforces_lengths() || self.setting.dataset.is_some() {
-            let lengths =
-                measurement.checks.iter_mut().filter(|c| c.kind == CheckKind::OutputLength);
-            lengths.for_each(|check| check.fault = None);
-        }
-        measurement.observations = if self.setting.repeat > 1 {
-            figures::repeated(&loads)
-        } else {
-            figures::together(&loads)
-        };
-        measurement.prompt_tokens = self.audit.prompt_tokens();
-        let mut checks = self.audit.checks(bench.request.prompt_tolerance);
-        if let Some((asked, sent)) = self.shortened
-            && let Some(check) = checks.iter_mut().find(|c| c.kind == CheckKind::PromptLength)
-        {
-            check.message.push_str(&format!(
-                "; the longest shortened from {asked} to {sent} to fit the engine's longest sequence"
-            ));
-        }
-        if self.setting.dataset.is_none()
-            && let Some((prompt, _)) = measurement.prompt_tokens
-        {
-            let expected = match self.setting.prefix {
-                Prefix::Unique | Prefix::Cold => Cache::Cold,
-                Prefix::Shared => Cache::Warm { tokens: prompt },
-                Prefix::Groups { length, .. } => Cache::Warm { tokens: length.min(prompt) },
-            };
-            checks.push(validity::cache_counters(expected, prompt, watch.lookups()));
-        }
-        checks.extend(audit::checks(&loads));
-        checks.extend(watch.checks().into_iter().filter_map(|check| self.watched(bench, check)));
-        measurement.checks.extend(checks);
-        measurement
-    }
-
-    /// What a gauge of the engine says of a load that need not fit into it.
-    fn watched(&self, bench: &Bench<'_>, mut check: Check) -> Option<Check> {
-        if check.kind == CheckKind::Queued && self.setting.arrival != Arrival::Closed {
-            return None;
-        }
-        if check.kind == CheckKind::Preemption && !self.fits(bench) {
-            check.fault = check.fault.map(|_| Fault::Notice);
-        }
-        Some(check)
-    }
-
-    /// Whether all requests in flight have room in the engine's KV cache, as far as that can be known.
-    fn fits(&self, bench: &Bench<'_>) -> bool {
-        let Some(capacity) = bench.facts.kv_capacity else { return true };
-        let each = bench.plan.input_length(bench.cell).greatest()
-            + bench.plan.output_length(bench.cell).greatest();
-        match self.setting.arrival {
-            Arrival::Closed | Arrival::Burst if self.setting.dataset.is_none() => {
-                each.saturating_mul(u64::from(self.streams)) <= capacity
-            }
-            Arrival::Closed | Arrival::Burst | Arrival::Constant | Arrival::Poisson => false,
-        }
-    }
-
-    /// Requests in flight in the steady load that had the fewest, where the client keeps their number.
-    fn flight(&self) -> Option<Flight> {
-        let steady = self.loads.iter().filter(|load| load.span.steady);
-        let delivered =
-            steady.map(|load| observe::in_flight(&load.traces, load.span.from, load.span.to));
-        let delivered = delivered.reduce(f64::min);
-        let delivered = delivered.filter(|_| self.setting.arrival == Arrival::Closed)?;
-        Some(Flight { delivered, streams: self.streams })
-    }
-
-    fn finish(self, bench: &Bench<'_>, mut measurement: Measurement, idle: bool) -> Measurement {
-        let lag = Lag { waking: self.lags.p99(), sending: self.sending, stamped: self.stamped };
-        let checks = bench.client_checks(&measurement, self.flight(), &lag, &self.lags);
-        measurement.checks.extend(checks);
-        if let Some(words) = self.fell_behind(&measurement) {
-            measurement.warnings.push(words);
-        }
-        measurement.warnings.extend(self.warnings);
-        if !idle {
-            measurement.warnings.push("the engine was not idle again after the cell".to_owned());
-        }
-        measurement
-    }
-
-    /// Says where an open loop brought more than the engine could end: its latencies grow with the
-    /// length of the test then.
-    fn fell_behind(&self, measurement: &Measurement) -> Option<String> {
-        let Some(Observations::Batches { rate, .. }) =
-            measurement.observations.get(&Base::RequestThroughput)
-        else {
-            return None;
-        };
-        (self.setting.arrival.is_open() && *rate < KEPT_UP * self.rate).then(|| {
-            format!(
-                "{} requests a second arrived and {} ended: latencies grow with the length of such a load",
-                print_number(self.rate, 2),
-                print_number(*rate, 2)
-            )
-        })
     }
 }
 
@@ -551,6 +435,8 @@ async fn attend(
         tokio::select! {
             joined = tasks.join_next() => {
                 if joined.is_none() {
+                    // A load may be shorter than the pace; counters have all of it.
+                    watch.read(bench, false).await;
                     return;
                 }
             }

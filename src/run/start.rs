@@ -93,6 +93,7 @@ impl State<'_> {
                     .as_ref()
                     .and(spec.log.file_name())
                     .map(|name| name.to_string_lossy().into_owned()),
+                ordinal: restarts,
                 at: self.seconds(),
             });
             self.setup(launch, &spec.env, &runtime).await?;
@@ -145,6 +146,7 @@ impl State<'_> {
             run_id: self.conduct.header.run_id.clone(),
             run_dir: self.conduct.out.to_owned(),
             out_dir: self.conduct.out.to_owned(),
+            session: self.conduct.earlier.sessions,
             launch_ordinal: restarts,
             executable: self.conduct.executable.clone(),
             seed: self.conduct.header.seed,

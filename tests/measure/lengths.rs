@@ -110,8 +110,10 @@ fn outputs_that_are_shorter_than_asked_are_no_speed() {
         assert!(words.starts_with("32 output tokens asked for, "), "{words}");
         assert!(words.contains(" on average, 4 at least (finish reasons: "), "{words}");
         assert_eq!(words.contains(" stop)"), finish == "stop", "{words}");
-        assert!(words.ends_with("tolerance 1 tokens"), "{words}");
-        told_everywhere(&ran, &words);
+        let write = "; write request.body = { ignore_eos = true } where the server takes it, or \
+                     request.output-tolerance = \"off\"";
+        assert!(words.ends_with(&format!("tolerance 1 tokens{write}")), "{words}");
+        told_everywhere(&ran, words.trim_end_matches(write));
     }
     let ran = decode_of_32(&stopping("stop"), "output-tolerance = \"off\"").run(&[]).exits(0);
     let said = &checks(&measured(&ran, 0), "output-length")[0].1;
@@ -128,4 +130,24 @@ fn a_server_that_does_not_stop_where_it_is_told_is_no_measurement_either() {
     let ran = suite(&toy, "vllm", "", &prefill("[64]")).run(&[]).exits(31);
     let words = faulty(&measured(&ran, 0), "output-length", "invalid");
     assert!(words.starts_with("1 output tokens asked for, 40 on average"), "{words}");
+}
+
+#[test]
+fn where_a_length_can_only_be_wished_for_another_one_is_told_and_no_error() {
+    let toy = Toy::start(|asked| {
+        let mut stream = asked.stream();
+        stream.tokens = stream.tokens.min(4);
+        stream.finish = "stop";
+        stream.acts()
+    });
+    let serve = "[[test]]\nkind = \"serve\"\ninput = 64\noutput = 16\nrequests = 8\narrival = \"constant\"\nmatrix.request_rate = [20]\n";
+    // Engines of the other kinds are told to go on behind an end token.
+    let ran = suite(&toy, "vllm", "", serve).run(&[]).exits(31);
+    faulty(&measured(&ran, 0), "output-length", "invalid");
+    let ran = suite(&toy, "openai", "", serve).run(&[]).exits(0);
+    let words = faulty(&measured(&ran, 0), "output-length", "notice");
+    assert!(words.starts_with("16 output tokens asked for, 4 on average"), "{words}");
+    told_everywhere(&ran, words.split("; write").next().unwrap());
+    let ran = suite(&toy, "openai", "output-tolerance = \"off\"", serve).run(&[]).exits(0);
+    assert_eq!(checks(&measured(&ran, 0), "output-length")[0].0, serde_json::Value::Null);
 }

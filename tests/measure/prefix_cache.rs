@@ -159,3 +159,56 @@ fn tokens_that_an_answer_says_were_cached_are_no_cold_prompt() {
     let words = faulty(&measured(&ran, 2), "cache-state", "invalid");
     assert_eq!(words, "512 of 1024 prompt tokens came out of the cache, which was to be cold");
 }
+
+/// Two cells of requests of 512 tokens, each sent twice with warm-ups of its own.
+fn loads(prefix: &str) -> String {
+    format!(
+        "[[test]]\nkind = \"serve\"\ninput = 512\noutput = 8\nprefix = {prefix}\nrequests-per-stream = 4\n\
+         repeat = 2\nmatrix.concurrency = [2, 3]\n"
+    )
+}
+
+#[test]
+fn no_load_of_a_service_finds_what_another_has_sent() {
+    for request in ["", "api = \"chat\""] {
+        let toy = engine(false);
+        let variants = "[variant.old]\nvars.x = 1\n[variant.new]\nvars.x = 2\n[vars]\nx = 0\n";
+        let project = suite(&toy, "vllm", request, &format!("{variants}{}", loads("\"unique\"")));
+        for seed in ["7", "8"] {
+            let ran = project.run(&["--seed", seed]);
+            assert_eq!(cache_faults(&ran, 4), [false; 4]);
+        }
+        let asked = toy.asked();
+        let sent: Vec<Vec<u64>> =
+            asked.iter().filter(|asked| asked.max_tokens() == 8).map(Asked::prompt).collect();
+        // In both runs both variants: cells of two and three streams, five requests of each stream, twice.
+        assert_eq!(sent.len(), 2 * 2 * (2 + 3) * 5 * 2);
+        let beginnings: HashSet<&[u64]> = sent.iter().map(|prompt| &prompt[..8]).collect();
+        assert_eq!(beginnings.len(), sent.len(), "{request}");
+    }
+}
+
+#[test]
+fn beginnings_that_requests_share_are_warmed_and_no_other_cell_has_them() {
+    for (prefix, common, each) in [("\"shared\"", 512, 1), ("{ groups = 2, length = 400 }", 400, 2)]
+    {
+        let toy = engine(false);
+        let ran = suite(&toy, "vllm", "", &loads(prefix)).run(&[]);
+        assert_eq!(cache_faults(&ran, 2), [false; 2]);
+        // Each beginning came first in a request of one token, and never again in one.
+        let mut warmed: Vec<Vec<u64>> = Vec::new();
+        let mut whole = HashSet::new();
+        for asked in toy.asked().iter().filter(|asked| asked.prompt().len() >= common) {
+            let prompt = asked.prompt();
+            let beginning = prompt[..common].to_vec();
+            if asked.max_tokens() == 1 {
+                assert!(!warmed.contains(&beginning), "{prefix}: warmed twice");
+                warmed.push(beginning);
+            } else {
+                assert!(warmed.contains(&beginning), "{prefix}: {} was not warmed", asked.n);
+                assert!(whole.insert(prompt) || prefix == "\"shared\"", "{prefix}: sent twice");
+            }
+        }
+        assert_eq!(warmed.len(), 2 * each, "{prefix}");
+    }
+}

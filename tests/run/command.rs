@@ -131,6 +131,19 @@ fn a_tool_that_fails_is_an_error_that_shows_its_words() {
 }
 
 #[test]
+fn of_a_log_that_grows_without_end_the_beginning_and_the_end_are_kept() {
+    let script = "echo how it began; yes 'the same again' | head -c 100000000; echo; echo how it ended; exit 3";
+    let (_, message, ran) = broken(&tool(script, EXACT, AT_LEAST));
+    let first = message.lines().next().unwrap();
+    assert!(first.ends_with("its last line: how it ended (see command-gsm8k.log)"), "{first}");
+    let log = ran.read("command-gsm8k.log");
+    assert!(log.len() <= 64 << 20, "{}", log.len());
+    assert!(log.starts_with("how it began\nthe same again\n"), "{}", &log[..80]);
+    assert!(log.ends_with("the same a\nhow it ended\n"));
+    assert!(log.contains(" bytes left out: the log grew too long …\nthe same again\n"));
+}
+
+#[test]
 fn a_tool_that_hangs_is_ended_and_is_an_error() {
     let script = "echo waiting; sleep 600 & echo $! > \"$1/../child\"; wait";
     let project = tool(script, &format!("timeout = \"1s\"\n{EXACT}"), AT_LEAST);

@@ -50,7 +50,7 @@ fn start(project: &Project) -> Child {
 }
 
 /// Processes whose command line names the project's folder or the forgotten child.
-fn left(project: &Project) -> Vec<String> {
+pub fn left(project: &Project) -> Vec<String> {
     let folder = project.path().to_string_lossy().into_owned();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes

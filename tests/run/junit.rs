@@ -13,11 +13,11 @@ use crate::harness::{Project, Ran, eventually, shipped};
 
 /// Cases of a file by how they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    cases: usize,
-    failures: usize,
-    errors: usize,
-    skipped: usize,
+pub struct Counts {
+    pub cases: usize,
+    pub failures: usize,
+    pub errors: usize,
+    pub skipped: usize,
 }
 
 /// Says what was not tested; past the capture of the test harness, which hides it otherwise.
@@ -120,7 +120,7 @@ print(*found)
 
 /// Holds both dialects of a run, its record and its journal.
 #[track_caller]
-fn read_by_all(project: &Project, ran: &Ran, counts: Counts) {
+pub fn read_by_all(project: &Project, ran: &Ran, counts: Counts) {
     facts_agree(ran);
     for (dialect, name) in [("strict", "strict.xml"), ("rich", "rich.xml")] {
         project.tokgate(&["report", "out", "--junit-dialect", dialect]).exits(0);

@@ -196,7 +196,20 @@ fn prompts_and_lengths_of_answers_come_out_of_a_file() {
     assert_eq!(short["warnings"], json!([]));
     let few = taken(10, ", max-output = 12");
     let said = few["warnings"].to_string();
-    assert!(said.contains("not enough prompts") && said.contains("sent again"), "{said}");
+    assert!(said.contains("too few prompts") && said.contains("sent again"), "{said}");
+    // A window of a length needs as many as are sent in it, and no more.
+    let window = |seconds: u32| {
+        let project = simulated(&format!(
+            "dataset = {{ file = \"talks.json\", format = \"sharegpt\" }}\nduration = \"{seconds}s\"\n\
+             matrix.concurrency = [1]\n[[test]]\nname = \"again\"\nkind = \"serve\"\nrequests = 10\n\
+             dataset = {{ file = \"talks.json\", format = \"sharegpt\" }}"
+        ));
+        project.file("talks.json", &talks(60));
+        let record = project.run(&["--seed", "7"]).exits(0).record();
+        [0, 1].map(|cell| record["cells"][cell]["state"]["measured"]["warnings"].to_string())
+    };
+    assert_eq!(window(2), ["[]", "[]"]);
+    assert!(window(60).iter().all(|said| said.contains("too few prompts")), "{:?}", window(60));
 }
 
 #[test]
@@ -216,7 +229,7 @@ fn lines_of_prompts_and_of_messages_are_sent_as_they_stand() {
     project.file("p.jsonl", messages);
     let ran = project.run(&[]);
     let said = measured(&ran)["warnings"].to_string();
-    assert!(said.contains("sent more than once"), "{said}");
+    assert!(said.contains("sent again"), "{said}");
     let sent = toy.prompts(4);
     assert_eq!(sent.len(), 6);
     assert!(sent[0].contains("Be brief.") && sent[0].contains("Hi"), "{}", sent[0]);

@@ -7,7 +7,7 @@ use crate::harness::{Project, Ran};
 
 /// Without noise. A prompt of 1K tokens takes 40 ms, one at a time; 1, 4 and 16 streams make a token
 /// each in 5, 5.4 and 6.6 ms.
-const ENGINE: &str = r#"
+pub(super) const ENGINE: &str = r#"
 max-model-len = "32K"
 kv-capacity = "512K"
 [prefill]
@@ -22,7 +22,7 @@ grid = [["1K", 5.0, 5.4, 6.6]]
 "#;
 
 /// A serve test in virtual time; `test` goes below `[[test]]`, `more` behind everything.
-fn serve(engine: &str, test: &str, more: &str) -> Project {
+pub(super) fn serve(engine: &str, test: &str, more: &str) -> Project {
     let project = Project::with(&format!(
         r#"version = 1
 [suite]
@@ -40,19 +40,19 @@ kind = "serve"
     project
 }
 
-fn run(project: &Project) -> Ran {
+pub(super) fn run(project: &Project) -> Ran {
     project.run(&["--seed", "7"])
 }
 
 /// What was measured in a cell.
-fn measured(ran: &Ran, cell: usize) -> Value {
+pub(super) fn measured(ran: &Ran, cell: usize) -> Value {
     let found = ran.record()["cells"][cell]["state"]["measured"].clone();
     assert!(found.is_object(), "{}\n{}", ran.record()["cells"][cell], ran.stderr);
     found
 }
 
 /// A rate, by batches or as one observation.
-fn rate(measured: &Value, metric: &str) -> f64 {
+pub(super) fn rate(measured: &Value, metric: &str) -> f64 {
     let observed = &measured["observations"][metric];
     let value = observed["batches"]["rate"].as_f64().or(observed["point"].as_f64());
     value.unwrap_or_else(|| panic!("{metric} is no rate: {observed}"))
@@ -64,7 +64,7 @@ fn exact(measured: &Value, metric: &str) -> f64 {
 }
 
 /// Samples in rising order.
-fn samples(measured: &Value, metric: &str) -> Vec<f64> {
+pub(super) fn samples(measured: &Value, metric: &str) -> Vec<f64> {
     let observed = &measured["observations"][metric]["samples"];
     let observed =
         observed.as_array().unwrap_or_else(|| panic!("{metric}: {}", measured["observations"]));
@@ -86,13 +86,13 @@ fn check(measured: &Value, kind: &str) -> (String, String) {
     (fault, found["message"].as_str().unwrap().to_owned())
 }
 
-fn warnings(measured: &Value) -> String {
+pub(super) fn warnings(measured: &Value) -> String {
     measured["warnings"].to_string()
 }
 
 /// Within a share of what is wanted.
 #[track_caller]
-fn near(got: f64, want: f64, share: f64) {
+pub(super) fn near(got: f64, want: f64, share: f64) {
     assert!((got - want).abs() <= share * want.abs(), "{got} is not {want}");
 }
 
@@ -168,6 +168,9 @@ fn a_burst_queues_for_its_prompts_and_is_one_observation() {
     assert_eq!(ttft.len(), 8);
     assert!(found["observations"]["request-throughput"]["point"].is_f64());
     assert_eq!(found["requests"], 16, "one burst was a rehearsal");
+    // The rehearsal ends in the moment in which the burst begins, and is no part of it.
+    assert_eq!(exact(&found, "completed-requests"), 8.0);
+    assert_eq!(exact(&found, "output-tokens"), 64.0);
     let judged = &ran.record()["cells"][0]["judgement"]["bounds"][0]["estimate"];
     assert_eq!(judged["method"], "point");
 }
@@ -211,6 +214,37 @@ fn an_engine_that_falls_behind_is_told() {
     );
     // Every request that was due in the window was waited for.
     assert_eq!(samples(&found, "ttft-due").len(), 500);
+}
+
+#[test]
+fn an_engine_that_keeps_up_is_not_said_to_fall_behind() {
+    // Chance alone brings fewer than the rate, requests that fail have ended, and a load that is not
+    // warmed up begins with none in flight.
+    let refusing = format!(
+        "{ENGINE}\n[[fault]]\nkind = \"status\"\nstatus = 429\nrequests = {{ share = \"40%\", min-output = 2 }}\n"
+    );
+    for (engine, test) in [
+        (ENGINE, "arrival = \"poisson\"\nrequests = 30"),
+        (ENGINE, "arrival = \"poisson\"\nrequests = 30\nwarmup-per-stream = 0"),
+        (ENGINE, "arrival = \"constant\"\nrequests = 40\nwarmup-per-stream = 0"),
+        (&refusing, "arrival = \"constant\"\nrequests = 100"),
+    ] {
+        let test = format!("input = 1024\noutput = 250\n{test}\nmatrix.request_rate = [4]");
+        let project = serve(engine, &test, "[policy]\nmax-error-rate = \"60%\"\n");
+        for seed in ["1", "2", "3", "4", "5"] {
+            let found = measured(&project.run(&["--seed", seed]).exits(0), 0);
+            assert!(!warnings(&found).contains("arrived"), "{test}: {}", warnings(&found));
+        }
+    }
+}
+
+#[test]
+fn gauges_are_not_read_in_step_with_arrivals() {
+    // Each second a request of 200 ms.
+    let test = "input = 1024\noutput = 33\narrival = \"constant\"\nrequests = 100\nmatrix.request_rate = [1]";
+    let found = measured(&run(&serve(ENGINE, test, "")).exits(0), 0);
+    near(exact(&found, "active-requests"), 0.2, 0.02);
+    near(found["engine"]["running-mean"].as_f64().unwrap(), 0.2, 0.3);
 }
 
 #[test]
@@ -280,6 +314,25 @@ fn a_request_that_takes_too_long_has_failed() {
 }
 
 #[test]
+fn failures_that_come_sooner_than_answers_end_no_load() {
+    // Half of the requests fail at once, the others take more than a second.
+    let engine = format!(
+        "{ENGINE}\n[[fault]]\nkind = \"status\"\nstatus = 429\nrequests = {{ share = \"50%\", min-output = 2 }}\n"
+    );
+    for (arrival, requests) in [
+        ("requests-per-stream = 6\nmatrix.concurrency = [16]", 16 * 7),
+        ("requests = 60\narrival = \"poisson\"\nmatrix.request_rate = [5]", 60),
+    ] {
+        let test = format!("input = 1024\noutput = 250\n{arrival}");
+        let project = serve(&engine, &test, "[policy]\nmax-error-rate = \"70%\"\n");
+        for seed in ["1", "2", "3"] {
+            let found = measured(&project.run(&["--seed", seed]).exits(0), 0);
+            assert!(found["requests"].as_u64().unwrap() >= requests, "{}", found["requests"]);
+        }
+    }
+}
+
+#[test]
 fn nothing_but_failures_ends_a_load_soon() {
     let engine = format!(
         "{ENGINE}\n[[fault]]\nkind = \"status\"\nstatus = 500\nrequests = {{ min-output = 2 }}\n"
@@ -291,6 +344,8 @@ fn nothing_but_failures_ends_a_load_soon() {
         let found = measured(&ran, 0);
         assert!(found["requests"].as_u64().unwrap() < 30, "{}", found["requests"]);
         assert_eq!(ran.record()["cells"][0]["judgement"]["class"], "degraded");
+        // No usage is missing where there was no answer.
+        assert!(!found["checks"].to_string().contains("usage"), "{}", found["checks"]);
     }
 }
 
@@ -381,6 +436,7 @@ fn what_is_inconclusive_is_sent_once_more() {
     let means = &once["observations"]["output-throughput"]["batches"]["means"];
     assert_eq!(means.as_array().unwrap().len(), 20);
     assert_eq!(samples(&once, "ttft").len(), 80);
+    assert_eq!(check(&once, "cache-state").0, "holds", "it has prompts of its own");
     let repeated = found("repeat = 2");
     assert_eq!(repeated["extended"], true, "{}", repeated["observations"]["output-throughput"]);
     assert_eq!(samples(&repeated, "output-throughput").len(), 4);
@@ -396,6 +452,9 @@ fn too_few_requests_leave_no_window_and_no_warm_up_is_told() {
     assert!(said.contains("6 measured requests leave no steady window (8 would)"), "{said}");
     assert!(said.contains("cold: no request warmed up"), "{said}");
     assert_eq!(found["requests"], 6);
+    let test = "output = 4\nrequests = 1";
+    let said = warnings(&measured(&run(&serve(ENGINE, test, "")).exits(0), 0));
+    assert!(said.contains("1 measured request leaves no steady window"), "{said}");
 }
 
 #[test]
@@ -438,4 +497,18 @@ fn reports_show_serve_cells_by_lengths_and_rate() {
     let ran = run(&serve(ENGINE, test, "")).exits(0);
     let summary = ran.read("summary.md");
     assert!(summary.contains(r"| output \\ concurrency | 1 | 2 |"), "{summary}");
+}
+
+#[test]
+fn counters_of_the_engine_have_the_whole_of_a_short_load() {
+    // A tenth of a second: shorter than the pace at which gauges are read.
+    for (test, requests) in [
+        ("requests = 8", 9),
+        ("requests = 8\nrepeat = 2", 18),
+        ("requests = 8\narrival = \"burst\"", 16),
+    ] {
+        let test = format!("input = 16\noutput = 1\n{test}");
+        let found = measured(&run(&serve(ENGINE, &test, "")).exits(0), 0);
+        assert_eq!(found["engine"]["prefix-queries"], requests * 16, "{test}: {}", found["engine"]);
+    }
 }

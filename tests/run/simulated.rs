@@ -160,3 +160,120 @@ fn requests_that_share_their_steps_raise_no_more_false_alarms() {
         assert!(found > 0.85, "{bound}: {found}");
     }
 }
+
+/// One prompt at a time, 40 ms each, and steps with a noise of 1 %.
+const SERVICE: &str = r#"
+max-model-len = "32K"
+kv-capacity = "512K"
+start-up = "1ms"
+[prefill]
+tokens = [16, "1K", "16K"]
+ms     = [ 4,  40,  600]
+[admit]
+at = [1, 16]
+grid = [["1K", 9, 20]]
+[step]
+at = [1, 4, 16]
+grid = [["1K", 5.0, 5.4, 6.6]]
+[noise]
+within = "1%"
+first-token = "1%"
+"#;
+
+/// So many loads alike, each with noise and arrivals of its own.
+fn services(count: u32, test: &str, bounds: &str) -> Project {
+    let nights: Vec<u32> = (1..=count).collect();
+    let project = Project::with(&format!(
+        "version = 1\n[suite]\nname = \"services\"\n[policy]\nunjudged = \"allow\"\n\
+         [engine]\nkind = \"sim\"\nclock = \"virtual\"\nprofile = \"service.toml\"\n\
+         [[test]]\nkind = \"serve\"\n{test}\nmatrix.night = {nights:?}\n{bounds}"
+    ));
+    project.file("service.toml", SERVICE);
+    project
+}
+
+/// Bounds that stand where the engine does, as far as other loads tell, each made harder to keep by a
+/// share.
+fn where_it_stands(record: &Value, harder: f64) -> Vec<String> {
+    let cells = record["cells"].as_array().unwrap();
+    let observed = |metric: &str| -> Vec<Value> {
+        let of = |cell: &Value| cell["state"]["measured"]["observations"][metric].clone();
+        cells.iter().map(of).collect()
+    };
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let mut bounds = Vec::new();
+    for metric in ["output-throughput", "request-throughput", "goodput"] {
+        let rates: Vec<f64> =
+            observed(metric).iter().map(|o| o["batches"]["rate"].as_f64().unwrap()).collect();
+        let floor = mean(&rates) / (1.0 - harder);
+        bounds.push(format!("[[expect]]\nmetric = \"{metric}\"\nmin = {floor}\n"));
+    }
+    for metric in ["ttft", "e2e-latency"] {
+        let samples = observed(metric);
+        let samples = samples.iter().flat_map(|o| o["samples"].as_array().unwrap());
+        let mut samples: Vec<f64> = samples.map(|value| value.as_f64().unwrap()).collect();
+        samples.sort_by(f64::total_cmp);
+        let at = |percent: usize| samples[(samples.len() * percent).div_ceil(100) - 1];
+        for (stat, value) in
+            [("mean", mean(&samples)), ("p50", at(50)), ("p90", at(90)), ("p99", at(99))]
+        {
+            let ceiling = value * (1.0 - harder);
+            bounds.push(format!("[[expect]]\nmetric = \"{metric}.{stat}\"\nmax = {ceiling}\n"));
+        }
+    }
+    bounds
+}
+
+#[test]
+fn loads_of_every_kind_raise_no_more_false_alarms_than_they_may() {
+    const COUNT: u32 = 100;
+    let most = 0.05 + 3.0 * (0.05f64 * 0.95 / f64::from(COUNT)).sqrt();
+    for test in [
+        "input = 1024\noutput = 64\nrequests-per-stream = 10\nmatrix.concurrency = [16]\nslo = { ttft = \"1s\" }",
+        "input = 1024\noutput = { jitter = \"50%\", around = 64 }\nrequests-per-stream = 10\n\
+         matrix.concurrency = [8]\nslo = { ttft = \"60ms\" }",
+        "input = 1024\noutput = 16\narrival = \"poisson\"\nrequests = 300\nmatrix.request_rate = [10]\n\
+         slo = { ttft = \"60ms\" }",
+        // Four fifths of what it can do: neighbours wait for each other.
+        "input = 1024\noutput = 16\narrival = \"poisson\"\nrequests = 300\nmatrix.request_rate = [20]\n\
+         slo = { ttft = \"150ms\" }",
+    ] {
+        let bounds =
+            where_it_stands(&services(COUNT, test, "").run(&["--seed", "1"]).record(), 0.0);
+        let record = services(COUNT, test, &bounds.concat()).run(&["--seed", "2"]).record();
+        for (index, bound) in bounds.iter().enumerate() {
+            let alarms = bound_fails(&record, "serve", index);
+            assert!(alarms <= most, "{test}\n{bound}: {alarms}");
+        }
+    }
+}
+
+#[test]
+fn a_closed_loop_sees_a_loss_of_a_twentieth_and_an_open_one_that_it_is_swamped() {
+    let closed = "input = 1024\noutput = 64\nrequests-per-stream = 10\nmatrix.concurrency = [16]\nslo = { ttft = \"1s\" }";
+    let stands = services(20, closed, "").run(&["--seed", "1"]).record();
+    let bounds = where_it_stands(&stands, 0.05);
+    let record = services(20, closed, &bounds.concat()).run(&["--seed", "2"]).record();
+    for (index, bound) in bounds.iter().enumerate() {
+        let rate = index < 2;
+        let found = bound_fails(&record, "serve", index);
+        assert!(!rate || found > 0.95, "{bound}: {found}");
+    }
+    // It now has twice as much to do as it can, where it could do it before.
+    let open = |rate: u32| {
+        format!(
+            "input = 1024\noutput = 16\narrival = \"poisson\"\nrequests = 300\nmatrix.request_rate = [{rate}]\n\
+             slo = {{ ttft = \"150ms\" }}"
+        )
+    };
+    let stands = services(20, &open(20), "").run(&["--seed", "1"]).record();
+    let bounds: Vec<String> = where_it_stands(&stands, 0.0)
+        .into_iter()
+        .filter(|bound| bound.contains("ttft.mean") || bound.contains("ttft.p9"))
+        .collect();
+    let record = services(20, &open(50), &bounds.concat()).run(&["--seed", "2"]).record();
+    for (index, bound) in bounds.iter().enumerate() {
+        let found = bound_fails(&record, "serve", index);
+        assert!(found > 0.95, "{bound}: {found}");
+    }
+}

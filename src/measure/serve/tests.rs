@@ -79,7 +79,7 @@ fn requests_back_to_back_have_the_rates_of_their_length() {
     let (rate, means, floor) = batches(&found, Base::RequestThroughput);
     near(rate, 1.0 / 0.14);
     means.iter().for_each(|mean| near(*mean, 1.0 / 0.14));
-    near(floor, 1.0 / 0.28);
+    near(floor, 0.1 / 0.28);
     near(batches(&found, Base::OutputThroughput).0, 10.0 / 0.14);
     near(exact(&found, Base::ActiveRequests), 1.0);
     assert_eq!(exact(&found, Base::CompletedRequests), 20.0);
@@ -95,12 +95,12 @@ fn requests_back_to_back_have_the_rates_of_their_length() {
 }
 
 #[test]
-fn what_was_in_flight_at_the_end_counts_as_latency_and_not_as_rate() {
-    // The window ends in the middle of the tenth request.
+fn what_was_in_flight_at_the_end_counts_as_latency_and_in_part_as_rate() {
+    // The window ends with the third of the tenth request's ten tokens.
     let found = plain(&back_to_back(10), 1330.0);
     assert_eq!(exact(&found, Base::CompletedRequests), 9.0);
     assert_eq!(samples_of(&found, Base::E2eLatency).len(), 10);
-    near(batches(&found, Base::RequestThroughput).0, 9.0 / 1.33);
+    near(batches(&found, Base::RequestThroughput).0, 9.3 / 1.33);
     near(exact(&found, Base::ActiveRequests), 1.0);
 }
 
@@ -213,4 +213,79 @@ fn a_repeat_is_one_observation() {
 #[test]
 fn an_empty_span_has_no_figures() {
     assert!(plain(&back_to_back(1), 0.0).is_empty());
+}
+
+/// Sixteen streams, each request of which takes a second and fifty tokens. The streams begin so far
+/// apart, in ms.
+fn streams(apart: f64) -> Vec<(Trace, Note)> {
+    let requests = (0..16u32).flat_map(|stream| (0..12u32).map(move |turn| (stream, turn)));
+    requests
+        .map(|(stream, turn)| {
+            let begin = f64::from(stream) * apart + f64::from(turn) * 1000.0;
+            let events: Vec<f64> = (1..=50).map(|token| begin + f64::from(token) * 20.0).collect();
+            let (mut trace, note) = request(begin, begin, &events);
+            trace.stream = stream;
+            (trace, note)
+        })
+        .collect()
+}
+
+#[test]
+fn requests_that_reach_over_an_edge_make_no_noise() {
+    // All end together, or one after the other: the engine does the same.
+    for apart in [0.0, 60.0] {
+        let (traces, notes): (Vec<Trace>, Vec<Note>) = streams(apart).into_iter().unzip();
+        let span = Span { from: at(1550.0), to: at(9550.0), steady: true };
+        let goals = Goals { e2e: Some(2000.0), ..Goals::default() };
+        let found = together(&[Load { traces: &traces, notes: &notes, span, goals, open: false }]);
+        for base in [Base::RequestThroughput, Base::Goodput] {
+            let (rate, means, _) = batches(&found, base);
+            assert!((rate - 16.0).abs() < 0.1, "{rate}");
+            means.iter().for_each(|mean| assert!((mean - 16.0).abs() < 0.4, "{mean}"));
+        }
+        // A token more or less would not show; of what keeps its goals, a request.
+        near(batches(&found, Base::RequestThroughput).2, 0.02 / 0.8);
+        near(batches(&found, Base::Goodput).2, 1.0 / 0.8);
+    }
+}
+
+#[test]
+fn waiting_in_a_queue_is_no_work_that_was_done() {
+    // One at a time, 100 ms each, and twice as many come as can be served.
+    let requests: Vec<(Trace, Note)> = (0..40u32)
+        .map(|i| {
+            let (due, begin) = (f64::from(i) * 50.0, f64::from(i) * 100.0);
+            let events: Vec<f64> = (1..=10).map(|token| begin + f64::from(token) * 10.0).collect();
+            request(due, due, &events)
+        })
+        .collect();
+    let found = see(&requests, 2000.0, true, Goals::default(), true);
+    let (rate, means, _) = batches(&found, Base::RequestThroughput);
+    near(rate, 10.0);
+    means.iter().for_each(|mean| assert!((mean - 10.0).abs() < 2.5, "{mean}"));
+    // Neighbours wait alike: they are hardly more than a few witnesses.
+    let (traces, notes): (Vec<Trace>, Vec<Note>) = requests.into_iter().unzip();
+    let span = Span { from: at(0.0), to: at(2000.0), steady: true };
+    let load = Load { traces: &traces, notes: &notes, span, goals: Goals::default(), open: true };
+    let shared = sharing(&[load]);
+    assert!(shared[&Base::TtftDue] > 7.0 && shared[&Base::TtftDue] < 14.0, "{shared:?}");
+    assert_eq!(shared[&Base::Tpot], 1.0, "these are all the same");
+    let burst = Load { span: Span { steady: false, ..span }, ..load };
+    assert!(sharing(&[burst]).is_empty());
+}
+
+#[test]
+fn what_is_drawn_anew_for_each_request_is_hardly_shared() {
+    let mut requests = back_to_back(240);
+    for (index, (trace, _)) in requests.iter_mut().enumerate() {
+        // Up and down, whatever came before.
+        trace.sent = Stamp(trace.sent.0.saturating_sub((index as u64 * 7919 % 13) * 1_000_000));
+    }
+    let (traces, notes): (Vec<Trace>, Vec<Note>) = requests.into_iter().unzip();
+    let span = Span { from: at(0.0), to: at(240.0 * 140.0), steady: true };
+    let load = Load { traces: &traces, notes: &notes, span, goals: Goals::default(), open: false };
+    assert!(sharing(&[load])[&Base::Ttft] < 3.0);
+    // Twenty requests are too few to tell.
+    let few = Load { traces: &traces[..11], notes: &notes[..11], ..load };
+    assert!(sharing(&[few]).is_empty());
 }

@@ -35,16 +35,21 @@ fn what_the_client_fails_at_is_invalid() {
     assert_eq!(concurrency(125.0, 128, true).fault, Some(Fault::Invalid));
     let harmless = concurrency(125.0, 128, false);
     assert_eq!(harmless.fault, Some(Fault::Notice));
-    assert!(harmless.message.starts_with("125 of 128 requests in flight, fewer by the client's"));
+    assert!(harmless.message.contains("fewer by the client's doing"));
     // So few that nobody knows what the others would have done.
     assert_eq!(concurrency(95.0, 128, false).fault, Some(Fault::Invalid));
-    let late = client_lag(Duration::from_micros(6120), ms(5), true);
+    let late = client_lag(Duration::from_micros(6120), ms(9), ms(5), true);
     assert_eq!(late.fault, Some(Fault::Invalid));
-    assert_eq!(late.message, "the client was the limit: client lag 6.2ms (p99), 5ms allowed");
-    let harmless = client_lag(ms(6), ms(5), false);
+    assert_eq!(
+        late.message,
+        "the client was the limit: client lag 6.2ms (p99), 9ms at most, 5ms allowed"
+    );
+    let harmless = client_lag(ms(6), ms(6), ms(5), false);
     assert_eq!(harmless.fault, Some(Fault::Notice));
-    assert_eq!(harmless.message, "client lag 6ms (p99), 5ms allowed");
-    assert_eq!(client_lag(ms(5), ms(5), true).fault, None);
+    assert_eq!(harmless.message, "client lag 6ms (p99), 6ms at most, 5ms allowed");
+    // A lag that is rare is told where it could have changed a verdict.
+    assert_eq!(client_lag(ms(1), ms(400), ms(5), false).fault, None);
+    assert_eq!(client_lag(ms(1), ms(400), ms(5), true).fault, Some(Fault::Invalid));
     assert_eq!(samples(0, 1).fault, Some(Fault::Invalid));
 }
 
@@ -83,8 +88,18 @@ fn what_the_engine_fails_at_is_degraded() {
     assert_eq!(error_rate(3, 128, 0.05).fault, None);
     assert_eq!(preemption(Some(24)).fault, Some(Fault::Degraded));
     assert_eq!(preemption(Some(0)).fault, None);
-    assert_eq!(stall(ms(2500), stall_limit(ms(17))).fault, Some(Fault::Degraded));
-    assert_eq!(stall(ms(2500), stall_limit(ms(250))).fault, None);
+    let gap = |longest, present, median| stall(ms(longest), ms(present), stall_limit(ms(median)));
+    assert_eq!(gap(2500, 2500, 17).fault, Some(Fault::Degraded));
+    assert_eq!(gap(2500, 2500, 250).fault, None);
+    // Whatever else happened, an engine that stalled while we looked has stalled.
+    assert_eq!(gap(9000, 2500, 17).fault, Some(Fault::Degraded));
+    let frozen = gap(2400, 12, 17);
+    assert_eq!(frozen.fault, Some(Fault::Notice));
+    assert_eq!(
+        frozen.message,
+        "longest gap between events 2.4s, a stall from 2s on; but for 12ms of it this program \
+         itself did not run"
+    );
 }
 
 #[test]
@@ -166,7 +181,8 @@ fn an_output_that_is_shorter_than_asked_is_no_measurement_of_what_was_asked() {
     assert_eq!(
         third.message,
         "512 output tokens asked for, 354 on average, 38 at least (finish reasons: 20 length, \
-         10 stop), tolerance 5.1 tokens"
+         10 stop), tolerance 5.1 tokens; write request.body = { ignore_eos = true } where the server \
+         takes it, or request.output-tolerance = \"off\""
     );
     assert_eq!(output_length(&outputs(30, 512, 0, 512), Some(0.01)).fault, None);
     assert_eq!(output_length(&outputs(30, 512, 10, 38), None).fault, None);

@@ -41,8 +41,9 @@ impl Sight<'_> {
         })
     }
 
-    /// How many samples share what befell the engine: one for each request in flight, which share
-    /// its steps and its queue, and for the gaps of tokens one for each that an event carries.
+    /// How many samples share what befell the engine: as many as the load itself tells, else one for
+    /// each request in flight, which share its steps and its queue, and for the gaps of tokens one for
+    /// each that an event carries.
     fn shared(&self, base: Base) -> f64 {
         let observations = &self.measurement.observations;
         let count = |base| observations.get(&base).map_or(0.0, |o| o.count() as f64);
@@ -51,12 +52,10 @@ impl Sight<'_> {
             Some(_) | None => 1.0,
         };
         match base {
-            Base::ChunkGap
-            | Base::Ttft
-            | Base::Tpot
-            | Base::E2eLatency
-            | Base::TtftDue
-            | Base::E2eLatencyDue => streams,
+            Base::ChunkGap => streams,
+            Base::Ttft | Base::Tpot | Base::E2eLatency | Base::TtftDue | Base::E2eLatencyDue => {
+                self.measurement.sharing.get(&base).copied().unwrap_or(streams)
+            }
             Base::Itl if count(Base::ChunkGap) > 0.0 => {
                 streams * (count(Base::Itl) / count(Base::ChunkGap)).max(1.0)
             }

@@ -227,7 +227,7 @@ fn an_invalid_measurement_is_an_error_whatever_it_shows() {
     assert_eq!((judgement.verdict, judgement.class.as_deref()), (Verdict::Error, Some("invalid")));
     assert_eq!(
         judgement.message.unwrap(),
-        "the client was the limit: 100 of 128 requests in flight"
+        "the client was the limit: 100 of 128 requests in flight on average, 98 % at least are needed"
     );
 }
 
@@ -486,6 +486,30 @@ fn requests_that_lack_matter_unless_every_limit_is_far() {
     assert!(!matters(vec![ceiling("ttft.p50", 1100.0, 60)], 0.97));
     assert!(matters(vec![ceiling("ttft.p50", 1010.0, 60)], 0.97));
     assert!(matters(vec![ceiling("ttft.p50", 1100.0, 60)], 0.9));
+}
+
+#[test]
+fn an_absence_matters_where_a_clock_that_stood_still_says_something_else() {
+    let with_gap = |longest: f64| {
+        let mut measurement = window(6900.0, 20.0);
+        let gaps = vec![20.0, 21.0, 22.0, longest];
+        measurement.observations.insert(Base::ChunkGap, Observations::Samples(gaps));
+        measurement
+    };
+    let matters = |bound: BoundRecord, still: &Measurement, frozen| {
+        let cell = cell(vec![bound]);
+        absence_matters(&cell, &with_gap(400.0), still, &policy(), 8, frozen)
+    };
+    let still = with_gap(60.0);
+    assert!(matters(ceiling("chunk-gap.max", 100.0, 60), &still, false));
+    assert!(!matters(ceiling("chunk-gap.max", 50.0, 60), &still, false));
+    assert!(!matters(ceiling("chunk-gap.max", 500.0, 60), &still, false));
+    let warn = BoundRecord { severity: Severity::Warn, ..ceiling("chunk-gap.max", 100.0, 60) };
+    assert!(!matters(warn, &still, false));
+    // A client that waits for a core loses no tokens; a machine that stands still does.
+    let faster = window(7400.0, 20.0);
+    assert!(!matters(floor("output-throughput", 7302.0, 58), &faster, false));
+    assert!(matters(floor("output-throughput", 7302.0, 58), &faster, true));
 }
 
 #[test]

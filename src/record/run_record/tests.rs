@@ -19,7 +19,7 @@ fn planned(launch: usize, id: &str) -> PlannedCellRecord {
 }
 
 /// Two launches, `old` with two cells and `new` with one.
-fn header() -> RunHeader {
+pub(crate) fn header() -> RunHeader {
     let launch = |name: &str| PlannedLaunchRecord {
         name: name.into(),
         variant: None,
@@ -40,6 +40,7 @@ fn header() -> RunHeader {
         machine: crate::hardware::Facts::default(),
         declared: Declared::default(),
         flags: Vec::new(),
+        selection: Vec::new(),
         policy: Policy {
             alpha: 0.05,
             inconclusive: InconclusivePolicy::Warn,
@@ -75,7 +76,13 @@ fn failed(launch: usize) -> Event {
 
 fn started(launch: usize) -> Event {
     let command = vec!["vllm".to_owned()];
-    Event::LaunchStarted { launch, command, log: Some("engine-old.log".into()), at: 0.5 }
+    Event::LaunchStarted {
+        launch,
+        command,
+        log: Some("engine-old.log".into()),
+        ordinal: 0,
+        at: 0.5,
+    }
 }
 
 fn ended(stopped: Option<StopReason>) -> Event {
@@ -155,6 +162,49 @@ fn events_of_no_cell_change_nothing_but_warnings() {
     assert_eq!(record, fold(&[]));
     record.apply(&Event::Warning { message: "the clock jumped".into() });
     assert_eq!(record.warnings, ["the clock jumped"]);
+}
+
+fn resumed(session: usize, after: f64) -> Event {
+    Event::RunResumed { session, started: "2026-11-30T01:00:00Z".into(), after }
+}
+
+#[test]
+fn a_run_that_goes_on_forgets_why_it_was_cut_and_nothing_else() {
+    let mut events = vec![started(0), finished(0), ended(Some(StopReason::Signal))];
+    let cut = fold(&events);
+    assert_eq!(messages(&cut)[1..], ["not run: the run was interrupted"; 2]);
+    events.push(resumed(1, 61.0));
+    let record = fold(&events);
+    assert_eq!(messages(&record)[1..], ["not run"; 2]);
+    assert_eq!(record.cells[0], cut.cells[0]);
+    assert_eq!((record.seconds, record.stopped), (None, None));
+    events.extend([started(0), finished(1), finished(2), ended(None)]);
+    let whole = fold(&events);
+    assert_eq!(whole.seconds, Some(121.0), "all sessions together");
+    assert_eq!(whole.counts(), BTreeMap::from([(Verdict::Measured, 3)]));
+}
+
+#[test]
+fn a_launch_that_failed_before_the_interruption_stays_failed() {
+    let record = fold(&[started(0), failed(0), ended(Some(StopReason::Signal)), resumed(1, 60.0)]);
+    assert_eq!(
+        messages(&record),
+        ["not run: launch old failed", "not run: launch old failed", "not run"]
+    );
+}
+
+#[test]
+fn another_engine_after_an_interruption_is_told_and_a_warning_once() {
+    let ready = |version: &str| {
+        let facts = crate::engine::Facts { version: Some(version.into()), ..Default::default() };
+        Event::LaunchReady { launch: 0, ready_time: 1.0, facts, warnings: vec!["odd".into()] }
+    };
+    let word = || Event::Warning { message: "the disk is slow".into() };
+    let same = fold(&[word(), ready("1"), resumed(1, 5.0), word(), ready("1")]);
+    assert_eq!((same.warnings.len(), &same.launches[0].warnings[..]), (1, &["odd".to_owned()][..]));
+    let other = fold(&[ready("1"), resumed(1, 5.0), ready("2")]);
+    let told = &other.launches[0].warnings[1];
+    assert!(told.starts_with("the engine is 2 ") && told.contains("it was 1 "), "{told}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::judge::interval;
 use crate::load::{Outcome, Trace};
+use crate::measure::absence::Absences;
 use crate::measure::serve::{self, Load};
 use crate::measure::validity::{self, Cache};
 use crate::measure::{Base, Check, Observations, Stat, observe};
@@ -101,10 +102,14 @@ impl Audit {
     }
 }
 
-/// What the windows of loads say of whether they count.
-pub(super) fn checks(loads: &[Load<'_>]) -> Vec<Check> {
+/// What the windows of loads say of whether they count. `away`: when this program did not run.
+pub(super) fn checks(loads: &[Load<'_>], away: &Absences) -> Vec<Check> {
     let found = serve::together(loads);
-    let mut checks = vec![validity::token_count(found.contains_key(&Base::OutputTokens))];
+    let mut checks = Vec::new();
+    // What no request brought, no usage could have counted.
+    if loads.iter().any(|load| load.traces.iter().any(|trace| trace.outcome == Outcome::Complete)) {
+        checks.push(validity::token_count(found.contains_key(&Base::OutputTokens)));
+    }
     let steady = loads.iter().filter_map(|load| {
         match serve::together(std::slice::from_ref(load)).remove(&Base::OutputThroughput) {
             Some(Observations::Batches { means, .. }) => Some(validity::steady(&means)),
@@ -115,13 +120,15 @@ pub(super) fn checks(loads: &[Load<'_>]) -> Vec<Check> {
     let drifting = steady.iter().find(|check| check.fault.is_some()).or(steady.first());
     checks.extend(drifting.cloned());
     if let Some(gaps) = found.get(&Base::ChunkGap)
-        && let (Some(median), Some(longest)) =
-            (interval::value(gaps, Some(Stat::P50)), interval::value(gaps, Some(Stat::Max)))
+        && let Some(median) = interval::value(gaps, Some(Stat::P50))
     {
-        let duration = |ms: f64| Duration::from_secs_f64((ms / 1e3).max(0.0));
-        let open = loads.iter().map(|load| observe::open_gap(load.traces, load.span.to) * 1e3);
-        let longest = open.fold(longest, f64::max);
-        checks.push(validity::stall(duration(longest), validity::stall_limit(duration(median))));
+        let limit = validity::stall_limit(Duration::from_secs_f64((median / 1e3).max(0.0)));
+        let each = loads.iter().map(|Load { traces, span, .. }| {
+            observe::longest_gaps(traces, span.from, span.to, away)
+        });
+        let most = |a: (Duration, Duration), b: (Duration, Duration)| (a.0.max(b.0), a.1.max(b.1));
+        let (longest, present) = each.reduce(most).unwrap_or_default();
+        checks.push(validity::stall(longest, present, limit));
     }
     checks
 }

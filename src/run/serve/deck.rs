@@ -47,6 +47,8 @@ struct Lengths {
 /// An entry as it is sent.
 #[derive(Debug, Clone)]
 pub(super) struct Dealt {
+    /// Its place in the file.
+    pub(super) place: usize,
     pub(super) prompt: Prompt,
     /// Tokens of output; `None`: as the test says.
     pub(super) output: Option<u64>,
@@ -95,6 +97,15 @@ impl Decks {
         deck.deal(wish, remote, &mut hand).await?;
         Ok(hand)
     }
+
+    /// Notes that the entries at these places of a file were sent; true where one of them had been
+    /// before.
+    pub(super) fn sent(&mut self, path: &Path, places: impl Iterator<Item = usize>) -> bool {
+        let Some(deck) = self.0.get_mut(path) else { return false };
+        let mut again = false;
+        places.for_each(|place| again |= !deck.used.insert(place));
+        again
+    }
 }
 
 fn refused(path: &Path, words: &str) -> CellState {
@@ -133,7 +144,6 @@ impl Deck {
         let (fresh, seen): (Vec<usize>, Vec<usize>) =
             order.iter().partition(|index| !self.used.contains(index));
         let mut counts = true;
-        let mut again = 0u64;
         for part in fresh.chunks(ASKED_AT_ONCE).chain(seen.chunks(ASKED_AT_ONCE)) {
             if hand.dealt.len() as u64 >= wish.count {
                 break;
@@ -144,21 +154,13 @@ impl Deck {
                     self.dealt(*index, wish).map_err(|words| refused(path, &words))?
                     && (hand.dealt.len() as u64) < wish.count
                 {
-                    again += u64::from(!self.used.insert(*index));
                     hand.dealt.push(dealt);
                 }
             }
         }
-        let (read, kept) = (self.entries.len(), hand.dealt.len() as u64);
-        if kept == 0 {
+        if hand.dealt.is_empty() {
+            let read = self.entries.len();
             return Err(refused(path, &format!("none of its {read} prompts keeps the limits")));
-        }
-        if again > 0 || kept < wish.count {
-            hand.warnings.push(format!(
-                "{} has not enough prompts for all loads of this launch: some are sent again, and may \
-                 come out of the cache",
-                path.display()
-            ));
         }
         if !counts && self.entries.iter().any(|entry| entry.reply.is_some()) {
             hand.warnings.push(
@@ -242,7 +244,7 @@ impl Deck {
             (Some(Lengths { input, .. }), None) => within(*input, least_in, most_in),
             (None, _) => true,
         };
-        Ok(keeps.then_some(Dealt { prompt, output }))
+        Ok(keeps.then_some(Dealt { place: index, prompt, output }))
     }
 }
 
@@ -251,16 +253,17 @@ fn is_limited(dataset: &Dataset) -> bool {
     [input.0, input.1, output.0, output.1, *total].iter().any(Option::is_some)
 }
 
-/// The words of an entry, without what a chat template puts around them.
+/// The words of an entry, without what a chat template puts around them: texts and no images.
 fn spoken(content: &Content) -> String {
     let messages = match content {
         Content::Text(text) => return text.to_string(),
         Content::Messages(messages) => messages,
     };
     let messages: Vec<serde_json::Value> = serde_json::from_str(messages).unwrap_or_default();
-    let words = messages.iter().map(|message| {
+    let words = messages.iter().flat_map(|message| {
         let content = &message["content"];
-        content.as_str().map_or_else(|| content.to_string(), str::to_owned)
+        let parts = content.as_array().into_iter().flatten();
+        content.as_str().into_iter().chain(parts.filter_map(|part| part["text"].as_str()))
     });
     words.collect::<Vec<_>>().join("\n")
 }
@@ -270,5 +273,23 @@ async fn tokens(remote: &Remote, text: &str) -> Result<Option<u64>, CellState> {
     match remote.tokenize(text).await {
         Ok(tokens) => Ok(tokens.map(|tokens| tokens.len() as u64)),
         Err(error) => Err(broken_words("dataset", &format!("no count of tokens: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_messages_are_their_texts() {
+        let messages = r#"[
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [
+                {"type": "text", "text": "What is this?"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                {"type": "text", "text": "And why?"}]},
+            {"role": "assistant", "content": null}]"#;
+        let spoken = spoken(&Content::Messages(messages.into()));
+        assert_eq!(spoken, "Be brief.\nWhat is this?\nAnd why?");
     }
 }

@@ -11,12 +11,11 @@ use tokio::task::JoinSet;
 
 use crate::clock::Stamp;
 use crate::load::arrival::Schedule;
-use crate::load::socket::make_room_for;
 use crate::load::{Client, Endpoint};
 use crate::record::run_record::CellState;
 use crate::suite::model::Amount;
 
-use super::super::cell::broken_words;
+use super::super::cell::{broken_words, make_room};
 use super::ledger::{Due, Ledger};
 
 /// The first due time is so far ahead that it can be kept.
@@ -219,8 +218,7 @@ impl Pool {
         }
         let number = *self.made.borrow();
         if u64::from(number).is_multiple_of(ROOM) {
-            make_room_for(u64::from(number) + ROOM)
-                .map_err(|error| broken_words("client", &error.to_string()))?;
+            make_room(&self.endpoint, u64::from(number) + ROOM)?;
         }
         let client = Client::new(&self.endpoint, self.clock)
             .map_err(|error| broken_words("client", &error.to_string()))?;

@@ -4,6 +4,7 @@
 //! All who write into it run on one thread. What the figures are is decided in `measure::serve`.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -19,7 +20,8 @@ use super::script::{Asked, Request, Stock};
 /// Rest of a stream after a failed request, so that a dead engine is not hammered.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 
-/// Failures in a row that end a load in which no request has ended well, and one in which some have.
+/// Failures in a row, by the order of sending, that end a load in which no request has ended well, and one
+/// in which some have.
 const HOPELESS: (u64, u64) = (4, 16);
 
 /// What those who send share.
@@ -49,11 +51,54 @@ pub(super) struct Seen {
     flying: u64,
     good: u64,
     failures: u64,
-    fruitless: u64,
+    row: Row,
     pub(super) opened: Option<Stamp>,
     pub(super) closed: Option<Stamp>,
     /// A request that could not be made or sent, by our own doing.
     pub(super) broken: Option<CellState>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Well,
+    Failed,
+    Cut,
+}
+
+/// Failures in a row, by the order of sending: a refusal comes at once and an answer takes its time, so
+/// that of requests that are sent together all refusals end first.
+#[derive(Debug, Default)]
+struct Row {
+    /// How requests ended, from the oldest that has not.
+    ends: VecDeque<Option<Ended>>,
+    /// Requests before those.
+    before: u64,
+    /// The last so many of them failed.
+    fruitless: u64,
+}
+
+impl Row {
+    /// A request is sent; its number.
+    fn join(&mut self) -> u64 {
+        self.ends.push_back(None);
+        self.before + self.ends.len() as u64 - 1
+    }
+
+    fn leave(&mut self, number: u64, ended: Ended) {
+        if let Some(end) = self.ends.get_mut((number - self.before) as usize) {
+            *end = Some(ended);
+        }
+        while let Some(Some(ended)) = self.ends.front().copied() {
+            self.ends.pop_front();
+            self.before += 1;
+            match ended {
+                Ended::Well => self.fruitless = 0,
+                Ended::Failed => self.fruitless += 1,
+                Ended::Cut => {}
+            }
+        }
+    }
 }
 
 /// What a load came to.
@@ -75,7 +120,7 @@ impl Ledger {
             flying: 0,
             good: 0,
             failures: 0,
-            fruitless: 0,
+            row: Row::default(),
             opened: None,
             closed: None,
             broken: None,
@@ -175,10 +220,10 @@ impl Ledger {
         measured: bool,
         due: Option<Due>,
     ) -> bool {
-        self.write(|seen| seen.flying += 1);
+        let number = self.depart();
         let mut cancel = self.canceller.handle();
         let trace = client.stream(&request.prepared, stream, &mut |_| {}, &mut cancel).await;
-        self.enter(trace, request.asked, measured, due)
+        self.enter(number, trace, request.asked, measured, due)
     }
 
     /// A request that found no connection.
@@ -190,27 +235,38 @@ impl Ledger {
         due: Due,
         failure: Failure,
     ) {
-        self.write(|seen| seen.flying += 1);
+        let number = self.depart();
         let now = self.clock.now();
         let trace = answer::unanswered(stream, due.at, now, Outcome::Failed(failure));
-        self.enter(trace, request.asked, measured, Some(due));
+        self.enter(number, trace, request.asked, measured, Some(due));
     }
 
-    fn enter(&self, trace: Trace, asked: Asked, measured: bool, due: Option<Due>) -> bool {
-        let well = trace.outcome == Outcome::Complete;
+    /// A request goes out; its number.
+    fn depart(&self) -> u64 {
+        self.write(|seen| {
+            seen.flying += 1;
+            seen.row.join()
+        })
+    }
+
+    fn enter(
+        &self,
+        number: u64,
+        trace: Trace,
+        asked: Asked,
+        measured: bool,
+        due: Option<Due>,
+    ) -> bool {
+        let ended = match trace.outcome {
+            Outcome::Complete => Ended::Well,
+            Outcome::Failed(_) => Ended::Failed,
+            Outcome::Cancelled => Ended::Cut,
+        };
         self.write(|seen| {
             seen.flying -= 1;
-            match trace.outcome {
-                Outcome::Complete => {
-                    seen.good += 1;
-                    seen.fruitless = 0;
-                }
-                Outcome::Failed(_) => {
-                    seen.failures += 1;
-                    seen.fruitless += 1;
-                }
-                Outcome::Cancelled => {}
-            }
+            seen.good += u64::from(ended == Ended::Well);
+            seen.failures += u64::from(ended == Ended::Failed);
+            seen.row.leave(number, ended);
             seen.warmed += u64::from(!measured);
             if let Some(due) = due {
                 seen.lags.push(trace.sent.since(due.at).saturating_sub(due.connecting));
@@ -219,7 +275,7 @@ impl Ledger {
             seen.traces.push(trace);
             seen.asked.push(asked);
         });
-        well
+        ended == Ended::Well
     }
 
     /// The rest that a stream takes after a failed request.
@@ -236,8 +292,9 @@ impl Ledger {
         self.see(|seen| {
             let streams = u64::from(self.streams);
             let (never, any_more) = HOPELESS;
-            seen.fruitless >= never.max(2 * streams) && seen.good == 0
-                || seen.fruitless >= any_more.max(4 * streams)
+            let fruitless = seen.row.fruitless;
+            fruitless >= never.max(2 * streams) && seen.good == 0
+                || fruitless >= any_more.max(4 * streams)
         })
     }
 
@@ -269,9 +326,9 @@ impl Ledger {
         })
     }
 
-    /// Whether entries of a data set were sent more than once.
-    pub(super) fn repeats(&self) -> bool {
-        self.see(|seen| seen.stock.repeats())
+    /// Where in their file the entries of a data set are that were sent, each as often as it was.
+    pub(super) fn sent(&self) -> Vec<usize> {
+        self.see(|seen| seen.stock.sent())
     }
 
     /// What it came to, once nobody writes any more.
@@ -294,5 +351,26 @@ pub(super) fn count(amount: Amount, streams: u32) -> Option<u64> {
         Amount::Requests(count) => Some(count),
         Amount::PerStream(count) => Some(count.saturating_mul(u64::from(streams))),
         Amount::Duration(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_in_a_row_where_all_that_were_sent_before_have_failed() {
+        let mut row = Row::default();
+        let sent: Vec<u64> = (0..6).map(|_| row.join()).collect();
+        sent[1..4].iter().for_each(|number| row.leave(*number, Ended::Failed));
+        assert_eq!(row.fruitless, 0, "the first may still end well");
+        row.leave(sent[0], Ended::Failed);
+        assert_eq!(row.fruitless, 4);
+        row.leave(sent[5], Ended::Failed);
+        row.leave(sent[4], Ended::Well);
+        assert_eq!(row.fruitless, 1);
+        let last = row.join();
+        row.leave(last, Ended::Cut);
+        assert_eq!((row.fruitless, row.ends.len()), (1, 0));
     }
 }

@@ -161,18 +161,23 @@ impl Script {
             .collect()
     }
 
-    /// Measured requests take the entries from the front, warm-ups from the back.
     fn entry(&self, dealt: &[Dealt], ordinal: u64) -> (Prompt, Asked) {
-        let count = dealt.len().max(1) as u64;
-        let place = match ordinal.checked_sub(WARM_UPS) {
-            None => ordinal % count,
-            Some(warm_up) => count - 1 - warm_up % count,
-        };
-        let Dealt { prompt, output } = &dealt[place as usize];
+        let Dealt { prompt, output, .. } = &dealt[place(dealt, ordinal)];
         let drawn = || self.output.draw(Side::Output, self.seed, self.draws(), ordinal).max(1);
         let output = output.unwrap_or_else(drawn);
         (prompt.clone(), Asked { input: None, output, cache: None })
     }
+}
+
+/// Which of the entries a request sends: measured ones take them from the front, warm-ups from the
+/// back.
+fn place(dealt: &[Dealt], ordinal: u64) -> usize {
+    let count = dealt.len().max(1) as u64;
+    let place = match ordinal.checked_sub(WARM_UPS) {
+        None => ordinal % count,
+        Some(warm_up) => count - 1 - warm_up % count,
+    };
+    place as usize
 }
 
 /// The requests of a load in the order in which they go out, some of them made before the clock
@@ -248,12 +253,14 @@ impl Stock {
         self.measured.taken
     }
 
-    /// Whether entries of a data set have been sent more than once.
-    pub(super) fn repeats(&self) -> bool {
+    /// Where in their file the entries are that have been sent, each as often as it was.
+    pub(super) fn sent(&self) -> Vec<usize> {
         match &self.script.material {
-            Material::Words(_) => false,
+            Material::Words(_) => Vec::new(),
             Material::Entries(dealt) => {
-                self.warm_ups.taken + self.measured.taken > dealt.len() as u64
+                let warm_ups = WARM_UPS..WARM_UPS + self.warm_ups.taken;
+                let ordinals = (0..self.measured.taken).chain(warm_ups);
+                ordinals.map(|ordinal| dealt[place(dealt, ordinal)].place).collect()
             }
         }
     }
