@@ -8,7 +8,7 @@
 //! | tool | its number | here |
 //! |---|---|---|
 //! | vLLM, SGLang | `ttft`, `tpot`, `e2el`, `e2e_latency` | `ttft`, `tpot`, `e2e-latency`, per request |
-//! | vLLM, SGLang | `itl`: gaps between events, not divided by their tokens | `itl`, where an event carries one token (see [`tokens_per_event`]) |
+//! | vLLM, SGLang | `itl`: gaps between events, not divided by their tokens | `itl`, where an event carries one token (see `tokens_per_event`) |
 //! | GuideLLM | `inter_token_latency_ms`: mean gap of each request, counted once a token | `tpot`; its mean alone is `itl.mean` |
 //! | GuideLLM | `time_per_output_token_ms`: with the first token in it | nothing |
 //! | AIPerf | `inter_token_latency`: mean gap of each request | `tpot` |

@@ -46,12 +46,12 @@ fn an_idle_connection_that_the_server_closed_is_no_failure_of_the_server() {
     let toy = Toy::with(
         |asked| {
             let mut stream = asked.stream();
-            stream.first = Duration::from_millis(if asked.max_tokens() == 1 { 200 } else { 2 });
+            stream.first = Duration::from_millis(if asked.max_tokens() == 1 { 600 } else { 2 });
             stream.step = Duration::from_millis(20);
             stream.acts()
         },
         || None,
-        Some(Duration::from_millis(60)),
+        Some(Duration::from_millis(200)),
     );
     let ran = suite(&toy, "vllm", "", &decode("matrix.concurrency = [40]\nmax-output = 64"))
         .run(&[])
