@@ -1,0 +1,1 @@
+//! Engines that die, refuse and hang while they are measured.

@@ -1,0 +1,1 @@
+//! Disks that are missing, read-only or full, and readers of reports at any moment.

@@ -1,0 +1,1 @@
+//! Runs that are told to stop, in each phase of their life.

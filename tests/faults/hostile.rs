@@ -1,0 +1,1 @@
+//! Foreign text in every report and on the terminal.

@@ -1,0 +1,1 @@
+//! What engines start is gone, however tokgate ends.

@@ -1,0 +1,1 @@
+//! Engines that seem to be ready, and those that never are.

@@ -1,0 +1,1 @@
+//! Secrets, by whatever way they go out, are found nowhere.
