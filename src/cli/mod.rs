@@ -6,6 +6,7 @@
 // These panic where nobody reads, and the exit code would say nothing any more: `print` and `say`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod baseline;
 mod check;
 mod completions;
 mod directory;
@@ -14,6 +15,8 @@ mod header;
 mod init;
 mod list;
 mod onlooker;
+mod provenance;
+mod reference;
 mod report;
 mod resume;
 mod run;
@@ -120,8 +123,10 @@ enum Command {
     List(list::Args),
     /// Write a commented suite that runs as written
     Init(init::Args),
-    /// Write the JSON Schemas of suite and record
+    /// Write the JSON Schemas of suite, record and baseline
     Schema(schema::Args),
+    /// Record runs to hold later ones against, keep or compare them
+    Baseline(baseline::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
@@ -176,6 +181,7 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::run(&args, global).into(),
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
+        Command::Baseline(args) => baseline::run(&args, global).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()

@@ -14,6 +14,7 @@ use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
 use crate::record::journal::Journal;
+use crate::record::provenance::Provenance;
 use crate::record::run_record::RunHeader;
 use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
@@ -26,6 +27,8 @@ use super::directory::{Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
+use super::provenance;
+use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::{Global, say};
@@ -38,21 +41,21 @@ const ROOM: usize = 256 * 1024;
 pub struct Args {
     /// Suite files
     #[arg(required = true, value_name = "SUITE")]
-    suites: Vec<PathBuf>,
+    pub(super) suites: Vec<PathBuf>,
     #[command(flatten)]
-    choice: Choice,
+    pub(super) choice: Choice,
     #[command(flatten)]
-    overlay: Overlay,
+    pub(super) overlay: Overlay,
     /// Seed of prompts and of the simulated engine [default: random]
     #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Write results to DIR [default: tokgate-out/<suite>]
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Go on with the unfinished run in DIR; auto: with the one in the output directory if there is one
     /// and it has the same plan, else begin anew
     #[arg(long, value_name = "DIR|auto", value_parser = |text: &str| Ok::<_, String>(Resume::from(text)))]
-    resume: Option<Resume>,
+    pub(super) resume: Option<Resume>,
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(
         long,
@@ -61,19 +64,19 @@ pub struct Args {
         value_name = "DIALECT",
         hide_possible_values = true
     )]
-    junit_dialect: Dialect,
+    pub(super) junit_dialect: Dialect,
     /// Exit 11 when there are warnings
     #[arg(long)]
-    deny_warnings: bool,
+    pub(super) deny_warnings: bool,
     /// End after the first failed cell
     #[arg(long, conflicts_with = "max_fail")]
-    fail_fast: bool,
+    pub(super) fail_fast: bool,
     /// End after N failed cells
     #[arg(long, value_name = "N")]
-    max_fail: Option<std::num::NonZeroUsize>,
+    pub(super) max_fail: Option<std::num::NonZeroUsize>,
     /// End after this time, like 90m; cells that have not run by then are errors
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    time_limit: Option<Duration>,
+    pub(super) time_limit: Option<Duration>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -88,8 +91,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args, global: &Global) -> ExitCode {
     let mut prepared = Vec::new();
     let mut exit = Exit::Pass;
+    let machine = hardware::probe();
     for path in &args.suites {
-        match prepare(path, args, global) {
+        match prepare(path, args, global, &machine, false) {
             Ok(ready) => prepared.push(ready),
             Err(wrong) => exit = exit.or(wrong),
         }
@@ -127,7 +131,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     }
     process::become_subreaper();
     for ready in &prepared {
-        exit = exit.or(carry_out(ready, args, global));
+        exit = exit.or(carry_out(ready, args, global, &machine));
         if matches!(exit, Exit::Signal(_)) {
             break;
         }
@@ -139,16 +143,25 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
 }
 
 /// A suite ready to run.
-struct Ready {
-    plan: Plan,
+pub(super) struct Ready {
+    pub(super) plan: Plan,
+    pub(super) provenance: Provenance,
+    references: References,
     /// Whether suite or plan gave warnings.
     warned: bool,
     secrets: Vec<(String, String)>,
     redactor: Redactor,
 }
 
-/// Loads, checks and expands a suite, and finds its secrets; says every problem.
-fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
+/// Loads, checks and expands a suite, and finds its secrets and what it is held against; says every
+/// problem. `recording`: it is to be recorded, and held against nothing.
+pub(super) fn prepare(
+    path: &Path,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    recording: bool,
+) -> Result<Ready, Exit> {
     let planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
     let missing = shape::missing_data(&planned);
     if !missing.is_empty() {
@@ -164,10 +177,13 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         return Err(shape::nothing(path));
     }
     expired(&plan)?;
+    let provenance = provenance::of(&plan, machine);
+    let whole = args.choice.is_empty() && plan.suite.select.is_empty();
+    let references = reference::resolve(&plan, &provenance, recording, whole)?;
     let secrets = secrets(&plan)?;
     let redactor =
         Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
-    Ok(Ready { plan, warned, secrets, redactor })
+    Ok(Ready { plan, provenance, references, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -211,7 +227,12 @@ fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
     found.map(|()| values)
 }
 
-fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
+pub(super) fn carry_out(
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
         Some(Resume::Dir(dir)) => Some(dir.clone()),
@@ -222,13 +243,14 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
         Ok(directory) => directory,
         Err(error) => return unwritten(&error),
     };
-    let machine = hardware::probe();
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
-        machine: &machine,
+        machine,
         flags: flags(args),
         selection: selection(args),
+        provenance: ready.provenance.clone(),
+        references: &ready.references,
     });
     let course = match &args.resume {
         Some(asked) => {
@@ -258,8 +280,9 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     };
     match begun {
         Ok(opening) => {
-            let seen = watch(ready, args, global, &directory, opening, &machine);
-            conclude(ready, args, global, &directory, &seen)
+            let seen = watch(ready, args, global, &directory, opening, machine);
+            let exit = conclude(ready, args, global, &directory, &seen);
+            exit.or(super::baseline::supplement(&seen.record, &ready.references.wanted))
         }
         Err(error) => {
             say(&format!("error: {error}"));
@@ -334,6 +357,10 @@ fn watch(
     let (halter, halt) = pair();
     let (sender, receiver) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
+    for note in &ready.references.notes {
+        // The onlooker, which reads it, is not there yet, but the channel is.
+        let _ = sender.send(Event::Warning { message: note.clone() });
+    }
     let onlooker = Onlooker {
         record,
         opening: event,

@@ -5,7 +5,7 @@
 //! wholly on the bad side of the target. Losses are fractions: 0.05 makes a ratio of 0.95, for
 //! metrics that are better when lower one of 1/0.95.
 
-use super::spread::{critical, expectation, falling_root, normal_tail};
+use super::spread::{around, critical, expectation, falling_root, normal_tail};
 
 /// The probability with which a loss that is called visible is seen.
 pub const SURELY: f64 = 0.95;
@@ -65,7 +65,10 @@ pub fn power(design: Design, question: Question, sd: f64, gap: f64) -> f64 {
     }
     let (gap, limit) = (gap / error, question.limit.max(0.0) / error);
     let seen = |s: f64| normal_tail(limit.max(t * s) - gap);
-    expectation(design.df, &[limit / t], gap.abs().max(limit), seen)
+    let [begins, ends] = around(t, gap);
+    let mut breaks = [limit / t, begins, ends];
+    breaks.sort_by(f64::total_cmp);
+    expectation(design.df, &breaks, seen)
 }
 
 /// The smallest loss, as a fraction, that fails with probability `surely`.

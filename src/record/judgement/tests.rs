@@ -30,6 +30,7 @@ fn floor(metric: &str, target: f64, line: u32) -> BoundRecord {
         name: None,
         metric: metric.parse().unwrap(),
         bound: Some(Bound { side: Side::Min, target, limit }),
+        relative: None,
         slack: 0.05,
         severity: Severity::Fail,
         place: place(line),
