@@ -8,6 +8,8 @@ use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
 use crate::suite::model::Place;
 
+mod relative;
+
 fn place(line: u32) -> Place {
     Place { file: "suite.toml".into(), line }
 }
