@@ -33,9 +33,10 @@ const HALT_GRACE: Duration = Duration::from_secs(3);
 /// without us.
 const HALT_LIMIT: Duration = Duration::from_secs(6);
 /// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An
-/// engine's end is put down to a cell when no halt has come for so long; and a dead engine's connections
-/// break a little before its supervisor tells.
+/// engine's end, and what may come of it, is put down to a cell when no halt has come for so long.
 const HALT_LAG: Duration = Duration::from_secs(1);
+/// A dead engine's connections break a little before its supervisor tells.
+const DEATH_LAG: Duration = Duration::from_millis(500);
 
 /// Everything that carrying out a plan needs.
 pub struct Conduct<'a> {
@@ -419,8 +420,9 @@ impl State<'_> {
             let came = match self.unless_lost(&mut running, measuring).await {
                 // A tool may have counted the engine's death as so many wrong answers.
                 Came::Done(state) if is_doubtful(&state) || with_tool => {
+                    let lag = if is_doubtful(&state) { HALT_LAG } else { DEATH_LAG };
                     let proof = async {
-                        self.clock.sleep_until(self.clock.now() + HALT_LAG).await;
+                        self.clock.sleep_until(self.clock.now() + lag).await;
                         Came::Done(bench.still_serves().await)
                     };
                     match self.unless_lost(&mut running, proof).await {
