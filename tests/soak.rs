@@ -18,7 +18,7 @@ pub const CELLS: usize = 10;
 const SETTLING: usize = 20;
 /// Bytes of memory that a launch may cost for each byte that it adds to the record, which the program
 /// holds by design: as values, once more as text while a report is written, and room of the allocator.
-const PER_RECORD_BYTE: f64 = 4.0;
+const PER_RECORD_BYTE: f64 = 7.0;
 
 /// What becomes of the engines of one launch.
 struct Fault {
@@ -59,7 +59,8 @@ fn draw(dice: &mut Dice) -> Fault {
         12 | 13 => {
             let signal = ["KILL", "SEGV", "ABRT", "TERM"][dice.roll(0, 4) as usize];
             let (seconds, hundredths) = (dice.roll(0, 3), dice.roll(10, 100));
-            let shell = format!("(sleep {seconds}.{hundredths}; kill -{signal} $$) &");
+            let shell =
+                format!("(sleep {seconds}.{hundredths}; kill -{signal} $$; kill -{signal} $$) &");
             Fault { name: "signal", table: String::new(), shell }
         }
         14 => {
