@@ -10,6 +10,7 @@ mod measure;
 mod ranks;
 mod rejected;
 mod run;
+mod soak;
 mod spoiled;
 mod suite;
 mod toy;

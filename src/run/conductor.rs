@@ -10,7 +10,8 @@ use crate::clock::Clock;
 use crate::engine::launch::{Running, StopReport};
 use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, ExitInfo};
-use crate::load::{Endpoint, FailureClass};
+use crate::hardware::oom::Kills;
+use crate::load::Endpoint;
 use crate::matrix::{Plan, Runtime};
 use crate::measure::TestKind;
 use crate::record::event::StopReason;
@@ -19,7 +20,8 @@ use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 
-use super::cell::{Bench, dialect, is_doubtful};
+use super::cell::{Bench, Silence, broken_words, dialect, is_doubtful};
+use super::demise::{Loss, Losses, cell_name, exit_words};
 use super::events::Events;
 use super::halt::{Cause, Halt};
 use super::prompts::Prompts;
@@ -30,6 +32,9 @@ const HALT_GRACE: Duration = Duration::from_secs(3);
 /// The end of an engine is waited for so long once the run is being halted; its supervisor goes on
 /// without us.
 const HALT_LIMIT: Duration = Duration::from_secs(6);
+/// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An
+/// engine's end, and what may come of it, is put down to a cell when no halt has come for so long.
+const HALT_LAG: Duration = Duration::from_secs(1);
 /// A dead engine's connections break a little before its supervisor tells.
 const DEATH_LAG: Duration = Duration::from_millis(500);
 
@@ -102,10 +107,20 @@ enum Came<T> {
 enum Served {
     /// All are finished.
     Whole,
-    /// The engine died; cells from here on are left.
-    Died { next: usize, failure: LaunchFailure },
+    /// The engine was lost; cells from here on are left.
+    Lost { next: usize, loss: Lost },
     /// The run is being halted.
     Halted(Cause),
+}
+
+/// An engine that serves no more.
+struct Lost {
+    /// `in decode concurrency=1`, `before …`.
+    place: String,
+    loss: Loss,
+    /// How its process ended, if it did.
+    exit: Option<String>,
+    log_tail: Vec<String>,
 }
 
 impl State<'_> {
@@ -159,8 +174,10 @@ impl State<'_> {
             }
             let mut next = cells.start;
             let mut restarts = 0;
+            let mut losses = self.lost_before(cells.clone());
             while next < cells.end {
                 let began = self.clock.now();
+                let again = losses.all();
                 let (running, runtime, transport) = match self.start(launch, restarts).await {
                     Ok(started) => started,
                     Err(Start::Halted(cause)) => {
@@ -170,6 +187,17 @@ impl State<'_> {
                     Err(Start::Pointless) => break,
                     Err(Start::Failed(mut failure)) => {
                         failure.seconds = self.clock.now().seconds_since(began);
+                        if restarts > 0 {
+                            // It has been ready before: memory or a port may not be free again yet.
+                            let goes_on = !failure.mismatch && self.restarts_left(launch, restarts);
+                            failure.message =
+                                format!("{again}; started again: {}", failure.message);
+                            if goes_on {
+                                restarts += 1;
+                                self.restarted(launch, restarts, &failure.message);
+                                continue;
+                            }
+                        }
                         self.events.send(Event::LaunchFailed { launch, failure });
                         break;
                     }
@@ -182,7 +210,7 @@ impl State<'_> {
                         self.end(Some(*cause));
                         true
                     }
-                    Served::Whole | Served::Died { .. } => false,
+                    Served::Whole | Served::Lost { .. } => false,
                 };
                 self.stop(launch, running, halted).await;
                 if self.ended {
@@ -191,28 +219,61 @@ impl State<'_> {
                 match served {
                     Served::Whole => break,
                     Served::Halted(_) => return,
-                    Served::Died { next: left, mut failure } => {
-                        failure.seconds = self.clock.now().seconds_since(began);
+                    Served::Lost { next: left, loss: Lost { place, loss, exit, log_tail } } => {
                         next = left;
-                        let before = self.conduct.earlier.restarts(launch);
-                        if self.is_left(next..cells.end)
-                            && before + restarts < self.restarts(launch)
-                        {
+                        losses.add(place, loss);
+                        let some_left = self.is_left(next..cells.end);
+                        if some_left && self.restarts_left(launch, restarts) {
                             restarts += 1;
-                            self.events.send(Event::Warning {
-                                message: format!(
-                                    "launch {}: {}; started again for the remaining cells",
-                                    plan.launches[launch].name, failure.message
-                                ),
-                            });
-                        } else {
-                            self.events.send(Event::LaunchFailed { launch, failure });
-                            break;
+                            self.restarted(launch, restarts, &losses.last());
+                            continue;
                         }
+                        let mut message = losses.all();
+                        if some_left {
+                            let allowed = self.restarts(launch);
+                            message.push_str(&format!("; policy.restarts = {allowed}"));
+                        }
+                        let failure = LaunchFailure {
+                            step: "serving".to_owned(),
+                            message,
+                            exit,
+                            log_tail,
+                            mismatch: false,
+                            seconds: self.clock.now().seconds_since(began),
+                        };
+                        self.events.send(Event::LaunchFailed { launch, failure });
+                        break;
                     }
                 }
             }
         }
+    }
+
+    /// What earlier sessions have told of a launch's engines that died.
+    fn lost_before(&self, cells: std::ops::Range<usize>) -> Losses {
+        let died = self.conduct.earlier.died.range(cells);
+        Losses::before(died.map(|cell| self.name(*cell)))
+    }
+
+    fn name(&self, cell: usize) -> String {
+        cell_name(&self.conduct.header.cells[cell])
+    }
+
+    /// Whether the engine of a launch may be started once more.
+    fn restarts_left(&self, launch: usize, restarts: usize) -> bool {
+        self.conduct.earlier.restarts(launch) + restarts < self.restarts(launch)
+    }
+
+    /// Says that the engine of a launch is started again.
+    fn restarted(&self, launch: usize, restarts: usize, why: &str) {
+        let count = self.conduct.earlier.restarts(launch) + restarts;
+        self.events.send(Event::Warning {
+            message: format!(
+                "launch {}: {why}; started again for the remaining cells (restart {count} of {})",
+                self.conduct.plan.launches[launch].name,
+                self.restarts(launch)
+            ),
+        });
     }
 
     /// Whether any of these cells is not finished.
@@ -287,11 +348,15 @@ impl State<'_> {
         let start = (runtime.launch_ordinal as u64) << 32 ^ (runtime.session as u64) << 48;
         let ordinal = launch as u64 | start;
         let seed = self.conduct.header.seed;
+        let kills = Kills::now();
         let remote = running.remote.clone();
         let learning = async { Came::Done(Prompts::learn(seed, ordinal, &remote, dialect).await) };
         let mut prompts = match self.unless_lost(&mut running, learning).await {
             Came::Done(prompts) => prompts,
-            Came::Died(exit) => return self.died(running, cells.start, &exit),
+            Came::Died(exit) => {
+                let place = format!("before {}", self.name(cells.start));
+                return self.died(running, cells.start, place, exit_words(&exit, &kills));
+            }
             Came::Halted(cause) => return (running, Served::Halted(cause)),
         };
         for index in cells {
@@ -301,7 +366,10 @@ impl State<'_> {
             // An engine that died after the cell before is no fault of this one.
             match self.unless_lost(&mut running, std::future::ready(Came::Done(()))).await {
                 Came::Done(()) => {}
-                Came::Died(exit) => return self.died(running, index, &exit),
+                Came::Died(exit) => {
+                    let place = format!("before {}", self.name(index));
+                    return self.died(running, index, place, exit_words(&exit, &kills));
+                }
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
             }
             let cell = &plan.cells[index];
@@ -352,29 +420,28 @@ impl State<'_> {
             let came = match self.unless_lost(&mut running, measuring).await {
                 // A tool may have counted the engine's death as so many wrong answers.
                 Came::Done(state) if is_doubtful(&state) || with_tool => {
+                    let lag = if is_doubtful(&state) { HALT_LAG } else { DEATH_LAG };
                     let proof = async {
-                        self.clock.sleep_until(self.clock.now() + DEATH_LAG).await;
+                        self.clock.sleep_until(self.clock.now() + lag).await;
                         Came::Done(bench.still_serves().await)
                     };
                     match self.unless_lost(&mut running, proof).await {
                         Came::Done(Ok(())) => Came::Done(state),
-                        Came::Done(Err(why)) => {
-                            let message =
-                                format!("the engine does not answer any more: {}", why.message);
-                            // Where nothing listens it is dead, whoever was its parent.
-                            let dead = why.class == FailureClass::Connection;
-                            self.finish(
-                                index,
-                                began,
-                                if dead { engine_died(&message) } else { state },
-                            );
-                            return self.lost(running, index + 1, message, None);
+                        Came::Done(Err(loss)) => {
+                            // Where nothing listens it is dead, whoever was its parent. One that is mute
+                            // may be slow, which the cell's own failures tell.
+                            let state = match &loss {
+                                Silence::Gone(loss) => engine_lost(loss),
+                                Silence::Mute(_) => state,
+                            };
+                            self.finish(index, began, state);
+                            let place = format!("in {}", self.name(index));
+                            let (Silence::Gone(loss) | Silence::Mute(loss)) = loss;
+                            return self.lost(running, index + 1, place, loss, None);
                         }
                         Came::Died(exit) => Came::Died(exit),
-                        Came::Halted(cause) => {
-                            self.finish(index, began, state);
-                            return (running, Served::Halted(cause));
-                        }
+                        // What has failed may have failed by what halts the run.
+                        Came::Halted(cause) => Came::Halted(cause),
                     }
                 }
                 came @ (Came::Done(_) | Came::Died(_) | Came::Halted(_)) => came,
@@ -383,12 +450,17 @@ impl State<'_> {
                 Came::Done(state) => self.finish(index, began, state),
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
                 Came::Died(exit) => {
-                    let message = match running.last_words(log.as_ref()) {
-                        Some(words) => format!("the engine died: {exit}; {words}"),
-                        None => format!("the engine died: {exit}"),
-                    };
-                    self.finish(index, began, engine_died(&message));
-                    return self.died(running, index + 1, &exit);
+                    let exit = exit_words(&exit, &kills);
+                    let mut message = format!("the engine died: {exit}");
+                    if let Some(words) = running.last_words(log.as_ref()) {
+                        message.push_str(&format!("; {words}"));
+                    }
+                    for line in log.iter().flat_map(|log| log.telling(self.conduct.redactor)) {
+                        message.push_str(&format!("\n{line}"));
+                    }
+                    self.finish(index, began, broken_words("engine-died", &message));
+                    let place = format!("in {}", self.name(index));
+                    return self.died(running, index + 1, place, exit);
                 }
             }
         }
@@ -401,17 +473,36 @@ impl State<'_> {
         running: &mut Running,
         work: impl Future<Output = Came<T>>,
     ) -> Came<T> {
-        tokio::select! {
+        let exit = tokio::select! {
             biased;
-            exit = running.died() => Came::Died(exit),
-            cause = self.halted() => Came::Halted(cause),
-            came = work => came,
+            exit = running.died() => exit,
+            cause = self.halted() => return Came::Halted(cause),
+            came = work => return came,
+        };
+        match self.halted_soon().await {
+            Some(cause) => Came::Halted(cause),
+            None => Came::Died(exit),
         }
     }
 
-    fn died(&self, running: Running, next: usize, exit: &ExitInfo) -> (Running, Served) {
-        let message = format!("the engine died: {exit}");
-        self.lost(running, next, message, Some(exit.to_string()))
+    /// The halt that an engine's end belongs to, if one comes right after it.
+    pub(super) async fn halted_soon(&self) -> Option<Cause> {
+        let patience = self.clock.now() + HALT_LAG;
+        tokio::select! {
+            biased;
+            cause = self.halted() => Some(cause),
+            () = self.clock.sleep_until(patience) => None,
+        }
+    }
+
+    fn died(
+        &self,
+        running: Running,
+        next: usize,
+        place: String,
+        exit: String,
+    ) -> (Running, Served) {
+        self.lost(running, next, place, Loss::Died(exit.clone()), Some(exit))
     }
 
     /// The engine serves no more; cells from `next` on are left.
@@ -419,14 +510,12 @@ impl State<'_> {
         &self,
         running: Running,
         next: usize,
-        message: String,
+        place: String,
+        loss: Loss,
         exit: Option<String>,
     ) -> (Running, Served) {
-        let step = "serving".to_owned();
         let log_tail = running.log_tail();
-        let failure =
-            LaunchFailure { step, message, exit, log_tail, mismatch: false, seconds: 0.0 };
-        (running, Served::Died { next, failure })
+        (running, Served::Lost { next, loss: Lost { place, loss, exit, log_tail } })
     }
 
     fn finish(&self, cell: usize, began: crate::clock::Stamp, state: CellState) {
@@ -479,6 +568,11 @@ impl State<'_> {
     }
 }
 
-fn engine_died(message: &str) -> CellState {
-    CellState::Broken { class: "engine-died".to_owned(), message: message.to_owned() }
+/// A cell whose engine serves no more.
+fn engine_lost(loss: &Loss) -> CellState {
+    let class = match loss {
+        Loss::Died(_) | Loss::Mute(_) => "engine-died",
+        Loss::Sick(_) => "engine-broken",
+    };
+    broken_words(class, &loss.to_string())
 }

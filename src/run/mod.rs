@@ -8,6 +8,7 @@ mod cell;
 mod command;
 mod conductor;
 mod decode;
+mod demise;
 mod events;
 mod halt;
 mod heartbeat;

@@ -134,7 +134,15 @@ impl State<'_> {
                         message: format!("port {port} was taken meanwhile; tried another"),
                     });
                 }
-                Err(error) => return Err(Start::Failed(failure(error))),
+                Err(error) => {
+                    // What ends a job may have ended the engine first.
+                    if error.exit.is_some()
+                        && let Some(cause) = self.halted_soon().await
+                    {
+                        return Err(Start::Halted(cause));
+                    }
+                    return Err(Start::Failed(failure(error)));
+                }
             }
         }
     }
@@ -185,6 +193,9 @@ impl State<'_> {
                 Ok(exit) => exit.to_string(),
                 Err(error) => error.to_string(),
             };
+            if let Some(cause) = self.halted_soon().await {
+                return Err(Start::Halted(cause));
+            }
             let tail = written.telling(self.conduct.redactor);
             return Err(Start::Failed(LaunchFailure {
                 step: "setup".to_owned(),

@@ -5,7 +5,7 @@ mod command;
 mod engine_metrics;
 mod exit_codes;
 mod heard;
-mod interrupted;
+pub mod interrupted;
 mod judged;
 mod junit;
 mod killed;
