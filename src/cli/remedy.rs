@@ -5,6 +5,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+const CIRCLE: &str = "symbolic links lead in a circle: give another --out";
+
 /// What to do about an error at a path.
 pub fn of(path: &Path, error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -23,7 +25,7 @@ pub fn of(path: &Path, error: &io::Error) -> String {
             "have its owner give leave to write there, or give another --out".into()
         }
         Some(Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY) => in_the_way(path),
-        Some(Errno::LOOP) => "symbolic links lead in a circle: give another --out".into(),
+        Some(Errno::LOOP) => CIRCLE.into(),
         Some(Errno::NAMETOOLONG) => "give an --out with a shorter name".into(),
         Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
             "its file system knows no locks, as NFS without them: give an --out on a local disk".into()
@@ -37,6 +39,10 @@ pub fn of(path: &Path, error: &io::Error) -> String {
 fn in_the_way(path: &Path) -> String {
     for place in path.ancestors().filter(|place| !place.as_os_str().is_empty()) {
         let Ok(found) = place.symlink_metadata() else { continue };
+        let behind = place.metadata().err().and_then(|it| it.raw_os_error());
+        if behind == Some(Errno::LOOP.raw_os_error()) {
+            return CIRCLE.into();
+        }
         if found.is_symlink() && !place.exists() {
             let to = std::fs::read_link(place).unwrap_or_default();
             return format!(
@@ -87,5 +93,8 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
         let said = of(&dangling, &Errno::EXIST.into());
         assert!(said.contains("is a symbolic link to nowhere, which does not exist"), "{said}");
+        let circle = dir.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).unwrap();
+        assert_eq!(of(&circle, &Errno::EXIST.into()), CIRCLE);
     }
 }
