@@ -329,6 +329,53 @@ fn files_that_may_not_grow_end_the_run_and_not_the_process() {
 }
 
 #[test]
+fn a_report_that_may_not_grow_is_written_when_it_may() {
+    // The record of so many cells is larger than a file may be, the journal is not yet.
+    let project = suite("virtual", 150, "20ms");
+    let tokgate = env!("CARGO_BIN_EXE_tokgate");
+    let script = format!("ulimit -f 260; exec {tokgate} run suite.toml --no-progress --out out");
+    let mut command = Command::new("bash");
+    let output = command.args(["-c", &script]).current_dir(project.path()).output().unwrap();
+    let ran = project.ran(output).exits(33);
+    assert!(ran.stderr.contains("results could not be written: cannot write"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("raise the limit (`ulimit -f`)"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("number=150"), "the verdict is on stdout");
+    let before = ran.read("journal.jsonl");
+    let on = project.tokgate(&["run", "suite.toml", "--no-progress", "--resume", "out"]).exits(0);
+    assert!(on.read("journal.jsonl").starts_with(&before));
+    assert_eq!(finished(on.read("journal.jsonl").as_bytes()), [1; 150]);
+    facts_agree(&on);
+}
+
+#[test]
+fn a_disk_that_can_hold_no_more_files_costs_no_verdict() {
+    if !has_disks() {
+        return;
+    }
+    let project = disturbed("i=0; while true 2>/dev/null >disk/$i; do i=$((i+1)); done");
+    let script = format!("export OUT=disk/out; {RUN}");
+    let ran = on_disk(&project, "size=4m,nr_inodes=64", &script);
+    // Reports are tried again to the end, when the room that was held back is one file.
+    let ran = ran.exits(0);
+    assert!(ran.stderr.contains("tried again after later cells"), "{}", ran.stderr);
+    facts_agree(&ran);
+    // Before the engine has its log it is the engine that can't be started.
+    let project = suite("real", 2, "20ms");
+    let codes: Vec<i32> = (7..14)
+        .map(|inodes| {
+            let ran = on_disk(&project, &format!("size=4m,nr_inodes={inodes}"), RUN);
+            if ran.code == 30 {
+                assert!(ran.stderr.contains("can't be written: No space left"), "{}", ran.stderr);
+                assert!(!junit(&ran.read("junit.xml")).bad.is_empty());
+            }
+            ran.code
+        })
+        .collect();
+    assert_eq!((codes[0], codes[codes.len() - 1]), (33, 0), "{codes:?}");
+    assert!(codes.contains(&30), "{codes:?}");
+}
+
+#[test]
 fn streams_that_are_full_are_told_where_they_can_be() {
     let project = suite("virtual", 2, "20ms");
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
