@@ -373,8 +373,7 @@ mod tests {
     fn halves_of_files_that_a_killed_run_has_left_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let mine = format!(".record.json.{}.part", std::process::id());
-        let names =
-            [".record.json.4294967295.part", ".room.4294967295.part", ".notes.part", &mine];
+        let names = [".record.json.4294967295.part", ".room.4294967295.part", ".notes.part", &mine];
         names.iter().for_each(|name| fs::write(root.path().join(name), "").unwrap());
         let taken = Directory::open(root.path(), "test").unwrap();
         assert_eq!(names.map(|name| taken.path.join(name).exists()), [false, false, true, true]);
@@ -419,7 +418,10 @@ mod tests {
         let names = ["record.json", "junit.xml", "summary.md", JOURNAL, "notes.txt"];
         names.iter().for_each(|name| fs::write(taken.path.join(name), "{}\n").unwrap());
         assert_eq!(taken.withdraw(), ["junit.xml", "summary.md"].map(|it| taken.path.join(it)));
-        assert_eq!(names.map(|name| taken.path.join(name).exists()), [true, false, false, true, true]);
+        assert_eq!(
+            names.map(|name| taken.path.join(name).exists()),
+            [true, false, false, true, true]
+        );
     }
 
     #[test]

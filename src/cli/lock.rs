@@ -165,7 +165,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(Lock::take_if_there(dir.path(), "report").unwrap().is_none());
         let first = Lock::take(dir.path(), "tokgate run a.toml").unwrap();
-        let Err(Refusal::Held(who)) = Lock::take(dir.path(), "tokgate run b.toml") else { panic!() };
+        let Err(Refusal::Held(who)) = Lock::take(dir.path(), "tokgate run b.toml") else {
+            panic!()
+        };
         assert!(who.starts_with(&format!("process {} since ", std::process::id())), "{who}");
         assert!(who.ends_with("`tokgate run a.toml`"), "{who}");
         drop(first);

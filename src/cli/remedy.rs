@@ -11,7 +11,8 @@ const CIRCLE: &str = "symbolic links lead in a circle: give another --out";
 pub fn of(path: &Path, error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC) if no_inodes(path) => {
-            "its file system can hold no more files (inodes): remove some, or give another --out".into()
+            "its file system can hold no more files (inodes): remove some, or give another --out"
+                .into()
         }
         Some(Errno::NOSPC) => "make room on its file system, or give another --out".into(),
         Some(Errno::DQUOT) => "the quota there is used up: make room, or give another --out".into(),
@@ -19,7 +20,8 @@ pub fn of(path: &Path, error: &io::Error) -> String {
             "files may not grow so large here: raise the limit (`ulimit -f`)".into()
         }
         Some(Errno::ROFS) => {
-            "its file system is mounted read-only: mount it for writing, or give another --out".into()
+            "its file system is mounted read-only: mount it for writing, or give another --out"
+                .into()
         }
         Some(Errno::ACCESS | Errno::PERM) => {
             "have its owner give leave to write there, or give another --out".into()
@@ -28,7 +30,8 @@ pub fn of(path: &Path, error: &io::Error) -> String {
         Some(Errno::LOOP) => CIRCLE.into(),
         Some(Errno::NAMETOOLONG) => "give an --out with a shorter name".into(),
         Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
-            "its file system knows no locks, as NFS without them: give an --out on a local disk".into()
+            "its file system knows no locks, as NFS without them: give an --out on a local disk"
+                .into()
         }
         Some(Errno::IO) => "the disk has errors (see dmesg): give an --out on another one".into(),
         Some(_) | None => "give another --out".into(),
@@ -52,10 +55,7 @@ fn in_the_way(path: &Path) -> String {
             );
         }
         let what = if place.is_dir() { "a directory" } else { "a file" };
-        return format!(
-            "{} is {what}: move it away, or give another --out",
-            place.display()
-        );
+        return format!("{} is {what}: move it away, or give another --out", place.display());
     }
     "give another --out".into()
 }

@@ -38,7 +38,9 @@ pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit
         Err(error) => {
             say(&format!("error: {error}"));
             if args.dir.join(directory::JOURNAL).exists() {
-                say("  help: its journal is whole: `tokgate run SUITE --resume DIR` writes all of them");
+                say(
+                    "  help: its journal is whole: `tokgate run SUITE --resume DIR` writes all of them",
+                );
             } else if !path.exists() {
                 say("  help: give the output directory of a run, such as tokgate-out/<suite>");
             }

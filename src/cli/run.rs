@@ -325,11 +325,7 @@ struct Opening {
 
 /// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
 /// it, they are there; and a disk that can't hold them is told before anything is launched.
-fn begin(
-    directory: &Directory,
-    header: RunHeader,
-    dialect: Dialect,
-) -> Result<Opening, Trouble> {
+fn begin(directory: &Directory, header: RunHeader, dialect: Dialect) -> Result<Opening, Trouble> {
     let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::create(&directory.journal())?;
     let record = RunRecord::new(header.clone());

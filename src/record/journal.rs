@@ -374,7 +374,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = written(&dir);
         let mut journal = Journal::resume(&path, read(&path).unwrap().whole).unwrap();
-        std::fs::write(&path, [std::fs::read(&path).unwrap(), b"{\"cell-f".to_vec()].concat()).unwrap();
+        std::fs::write(&path, [std::fs::read(&path).unwrap(), b"{\"cell-f".to_vec()].concat())
+            .unwrap();
         journal.torn = true;
         journal.append(&finished(1)).unwrap();
         assert_eq!(read(&path).unwrap().events[3..], [finished(1)]);

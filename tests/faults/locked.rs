@@ -176,7 +176,11 @@ fn what_keeps_a_run_from_going_on_is_told_apart() {
         &["is another one", "go on with the suite and the flags that it began with"],
     );
     // One of a later tokgate has what this one can't know.
-    refused(|lines| lines.push("{\"cell-paused\":{}}\n".into()), 20, &["is damaged in line ", anew]);
+    refused(
+        |lines| lines.push("{\"cell-paused\":{}}\n".into()),
+        20,
+        &["is damaged in line ", anew],
+    );
 }
 
 #[test]
