@@ -1,14 +1,16 @@
 //! `tokgate report`: the reports of a finished run, rendered again from its record.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
 use crate::report::console::{self, Extent};
+use crate::report::files::Standing;
 use crate::report::junit::Dialect;
-use crate::report::{json, write_rendered};
+use crate::report::{FILES, json, write_rendered};
 
 use super::exit::Exit;
-use super::say;
+use super::lock::{Lock, Refusal};
+use super::{directory, remedy, say};
 
 /// Render the reports of a run again from its record.json.
 #[derive(Debug, Clone, clap::Args)]
@@ -24,30 +26,64 @@ pub struct Args {
 ///
 /// `color` and `width` are those of the page. Ends with [`Exit::Pass`] whatever the verdict: to
 /// render is not to judge again. A directory without a record is [`Exit::Suite`], reports that
-/// can't be written are [`Exit::Unwritten`], each with a word on stderr.
+/// can't be written are [`Exit::Unwritten`], each with a word on stderr; those that could not be
+/// replaced are removed, since they may tell of another record. Where a run is going on, it writes them.
 pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit {
+    directory::survive_size_limits();
+    // Held to the end: what is read is what is rendered.
+    let lock = Lock::take_if_there(&args.dir, "tokgate report");
     let path = args.dir.join("record.json");
     let record = match json::read(&path) {
         Ok(record) => record,
         Err(error) => {
             say(&format!("error: {error}"));
-            if !path.exists() {
+            if args.dir.join(directory::JOURNAL).exists() {
+                say(
+                    "  help: its journal is whole: `tokgate run SUITE --resume DIR` writes all of them",
+                );
+            } else if !path.exists() {
                 say("  help: give the output directory of a run, such as tokgate-out/<suite>");
             }
             return Exit::Suite;
         }
     };
-    // A reader that went away, `| head`, is no failure of the reports.
-    let _ = out.write_all(console::render(&record, width, color, Extent::Whole).as_bytes());
-    let written = write_rendered(&args.dir, &record, args.junit_dialect);
-    say(&console::last_line(&record));
-    match written {
-        Ok(()) => Exit::Pass,
+    let printed = out
+        .write_all(console::render(&record, width, color, Extent::Whole).as_bytes())
+        .and_then(|()| out.flush());
+    let mut exit = Exit::Pass;
+    match printed {
+        Ok(()) => {}
+        // A reader that went away, `| head`, has what it wants.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         Err(error) => {
-            say(&format!("error: {error}"));
-            Exit::Unwritten
+            say(&format!("error: stdout can't be written: {error}"));
+            exit = Exit::Unwritten;
         }
     }
+    if let Err(Refusal::Held(holder)) = &lock {
+        say(&console::last_line(&record));
+        say(&format!(
+            "error: nothing is rewritten: a tokgate run writes to {} (lock held by {holder})",
+            args.dir.display()
+        ));
+        say("  help: wait for it; it writes its reports itself");
+        return Exit::Unwritten;
+    }
+    let standing = Standing::of(&args.dir, &FILES[1..]);
+    let written = write_rendered(&args.dir, &record, args.junit_dialect);
+    say(&console::last_line(&record));
+    if let Err(error) = written {
+        say(&format!("error: {error}"));
+        say(&format!("  help: {}", remedy::of(&error.path, &error.source)));
+        for file in standing.withdraw() {
+            say(&format!(
+                "  note: {} was removed: what it said may be another record's",
+                file.display()
+            ));
+        }
+        exit = Exit::Unwritten;
+    }
+    exit
 }
 
 /// Columns of the terminal on stdout; 100 where it is none.

@@ -13,24 +13,26 @@ use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
+use crate::record::event::StopReason;
 use crate::record::journal::Journal;
 use crate::record::run_record::RunHeader;
 use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
+use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
 use crate::suite::model::SecretSource;
 
-use super::directory::{Directory, DirectoryError};
+use super::directory::{self, Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
-use super::onlooker::{Onlooker, Seen};
+use super::onlooker::{Onlooker, Seen, Trouble};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::{Global, say};
 
-/// Room that results and logs of a small run need, in bytes.
+/// Room that is held back for the end of a run, in bytes: what the results of a small one need.
 const ROOM: usize = 256 * 1024;
 
 /// Arguments of `tokgate run`.
@@ -125,6 +127,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
+    directory::survive_size_limits();
     process::become_subreaper();
     for ready in &prepared {
         exit = exit.or(carry_out(ready, args, global));
@@ -218,9 +221,10 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
         Some(Resume::Auto) | None => args.out.clone(),
     };
     let out = resumed.unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
-    let directory = match Directory::open(&out) {
+    let command = ready.redactor.text(&format!("tokgate run {}", suite.path));
+    let directory = match Directory::open(&out, &command) {
         Ok(directory) => directory,
-        Err(error) => return unwritten(&error),
+        Err(error) => return unopened(&error, &out),
     };
     let machine = hardware::probe();
     let header = header::make(&HeaderInput {
@@ -245,14 +249,15 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
                 }
                 begin(&directory, header, args.junit_dialect)
             }
-            Err(error) => return unwritten(&error),
+            Err(error) => return unmoved(&error, &directory),
         },
         Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, args.junit_dialect),
         Ok(Course::Finished(history)) => {
             let record = history.record;
             let written = report::write_all(&directory.path, &record, args.junit_dialect);
-            let unwritten = written.err().map(|error| error.to_string());
-            return conclude(ready, args, global, &directory, &Seen { record, unwritten });
+            let unwritten = written.err().map(Trouble::from);
+            let seen = Seen { record, unwritten, cut: None };
+            return conclude(ready, args, global, &directory, &seen);
         }
         Err(exit) => return exit,
     };
@@ -261,22 +266,57 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
             let seen = watch(ready, args, global, &directory, opening, &machine);
             conclude(ready, args, global, &directory, &seen)
         }
-        Err(error) => {
-            say(&format!("error: {error}"));
-            say("  help: nothing was launched; make room there, or give another --out");
+        Err(Trouble { said, help }) => {
+            say(&format!("error: {said}"));
+            say(&format!("  help: nothing was launched; {help}"));
             Exit::Unwritten
         }
     }
 }
 
-fn unwritten(error: &DirectoryError) -> Exit {
+/// Says why there is no output directory.
+fn unopened(error: &DirectoryError, out: &Path) -> Exit {
     say(&format!("error: {error}"));
+    say(&format!("  help: nothing was launched; {}", error.help()));
+    match error {
+        DirectoryError::Locked { .. } => {}
+        DirectoryError::Io { .. }
+        | DirectoryError::Alive { .. }
+        | DirectoryError::Foreign { .. } => {
+            if directory::reports(out).next().is_some() {
+                say(&format!("  note: the reports in {} are an earlier run's", out.display()));
+            }
+        }
+    }
+    Exit::Unwritten
+}
+
+/// Says why an earlier run can't be moved out of the way, and takes its reports away, since they would
+/// be taken for this one's.
+fn unmoved(error: &DirectoryError, directory: &Directory) -> Exit {
+    let withdrawn = directory.withdraw();
+    say(&format!("error: {error}"));
+    say(&format!("  help: nothing was launched; {}", error.help()));
+    let dir = shown(&directory.path);
+    if !withdrawn.is_empty() {
+        let names = withdrawn.iter().filter_map(|file| file.file_name()?.to_str());
+        say(&format!(
+            "  note: {} of the earlier run were removed, so that nobody takes them for this one's; \
+             `tokgate report {}` renders them again",
+            names.collect::<Vec<_>>().join(", "),
+            dir.display()
+        ));
+    }
+    if directory::reports(&directory.path).next().is_some() {
+        say(&format!("  note: what stands in {} is an earlier run's", dir.display()));
+    }
     Exit::Unwritten
 }
 
 /// A session of a run, on disk before anything is launched.
 struct Opening {
     journal: Journal,
+    room: Room,
     record: RunRecord,
     /// How it begins.
     event: Event,
@@ -285,18 +325,14 @@ struct Opening {
 
 /// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
 /// it, they are there; and a disk that can't hold them is told before anything is launched.
-fn begin(
-    directory: &Directory,
-    header: RunHeader,
-    dialect: Dialect,
-) -> Result<Opening, Box<dyn std::error::Error>> {
-    report::files::try_out(&directory.path, ROOM)?;
+fn begin(directory: &Directory, header: RunHeader, dialect: Dialect) -> Result<Opening, Trouble> {
+    let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::create(&directory.journal())?;
     let record = RunRecord::new(header.clone());
     let event = Event::RunStarted(Box::new(header));
     journal.append(&event)?;
     report::write_all(&directory.path, &record, dialect)?;
-    Ok(Opening { journal, record, event, earlier: Earlier::default() })
+    Ok(Opening { journal, room, record, event, earlier: Earlier::default() })
 }
 
 /// As [`begin`], for a run that goes on: its journal gets a line that says so.
@@ -304,9 +340,9 @@ fn go_on(
     directory: &Directory,
     unfinished: Unfinished,
     dialect: Dialect,
-) -> Result<Opening, Box<dyn std::error::Error>> {
+) -> Result<Opening, Trouble> {
     let Unfinished { history, whole } = unfinished;
-    report::files::try_out(&directory.path, ROOM)?;
+    let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::resume(&directory.journal(), whole)?;
     let event = Event::RunResumed {
         session: history.earlier.sessions,
@@ -317,7 +353,7 @@ fn go_on(
     let mut record = history.record;
     record.apply(&event);
     report::write_all(&directory.path, &record, dialect)?;
-    Ok(Opening { journal, record, event, earlier: history.earlier })
+    Ok(Opening { journal, room, record, event, earlier: history.earlier })
 }
 
 /// Runs conductor and onlooker side by side until both have ended.
@@ -329,7 +365,7 @@ fn watch(
     opening: Opening,
     machine: &hardware::Facts,
 ) -> Seen {
-    let Opening { journal, record, event, earlier } = opening;
+    let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
     let (halter, halt) = pair();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -338,6 +374,7 @@ fn watch(
         record,
         opening: event,
         journal,
+        room,
         out: &directory.path,
         dialect: args.junit_dialect,
         progress: Progress::start(global.progress_style(), global.verbose),
@@ -423,10 +460,18 @@ fn conclude(
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
     let printed = super::print(&page);
-    if let Some(error) = &seen.unwritten {
-        say(&format!("error: results could not be written: {error}"));
-    } else if !global.quiet {
-        say(&format!("results in {}", shown(&directory.path).display()));
+    let early = seen.record.stopped == Some(StopReason::Unwritable);
+    if let Some(Trouble { said, help }) = &seen.unwritten {
+        say(&format!("error: results could not be written: {said}"));
+        say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+    } else {
+        if let (Some(Trouble { said, help }), true) = (&seen.cut, early) {
+            say(&format!("error: the run ended early: {said}; what it had measured is written"));
+            say(&format!("  help: {help}"));
+        }
+        if !global.quiet {
+            say(&format!("results in {}", shown(&directory.path).display()));
+        }
     }
     if seen.record.stopped.is_some() || seen.unwritten.is_some() {
         let dir = shown(&directory.path);

@@ -408,6 +408,7 @@ impl RunRecord {
                     Some(StopReason::Signal) => "the run was interrupted",
                     Some(StopReason::TimeLimit) => "the time limit was reached",
                     Some(StopReason::MaxFail) => "enough cells had failed",
+                    Some(StopReason::Unwritable) => "results could not be written",
                     None => return,
                 };
                 self.mark_unfinished(None, &format!("{NOT_RUN}: {why}"));

@@ -134,7 +134,7 @@ impl State<'_> {
             Some(Cause::Signal(number)) => (Some(number), Some(StopReason::Signal)),
             Some(Cause::TimeLimit) => (None, Some(StopReason::TimeLimit)),
             Some(Cause::MaxFail) => (None, Some(StopReason::MaxFail)),
-            Some(Cause::Unwritable) => (None, None),
+            Some(Cause::Unwritable) => (None, Some(StopReason::Unwritable)),
         };
         self.ended = true;
         self.events.send(Event::RunFinished { signal, stopped, at: self.seconds() });
