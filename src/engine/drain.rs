@@ -166,8 +166,10 @@ impl Flow {
         }
         if last {
             self.stream.end(&mut self.clear);
-            self.write();
+        } else {
+            self.stream.pause(&mut self.clear);
         }
+        self.write();
     }
 
     /// Reads once, where something is there, and writes it; how many bytes it were.

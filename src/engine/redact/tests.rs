@@ -1,3 +1,5 @@
+//! Redaction: examples, and the stream against the whole text.
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use proptest::prelude::*;
