@@ -20,9 +20,14 @@ const PIECE: usize = 1 << 20;
 
 /// Cleans a file or all below a directory; what could not be cleaned, as words.
 pub fn clean(root: &Path, redactor: &Redactor, limit: Duration) -> Vec<String> {
-    let mut sweep = Sweep { redactor, until: Instant::now() + limit, left: Vec::new() };
+    let until = Instant::now() + limit;
+    let mut sweep = Sweep { redactor, until, late: 0, left: Vec::new() };
     if !redactor.is_empty() {
         sweep.entry(root);
+    }
+    if sweep.late > 0 {
+        let what = format!("{} files of {}", sweep.late, root.display());
+        sweep.left.push(format!("{what} were not searched for secrets: there was no time left"));
     }
     sweep.left
 }
@@ -30,6 +35,8 @@ pub fn clean(root: &Path, redactor: &Redactor, limit: Duration) -> Vec<String> {
 struct Sweep<'a> {
     redactor: &'a Redactor,
     until: Instant,
+    /// Files that were reached too late.
+    late: usize,
     left: Vec<String>,
 }
 
@@ -49,13 +56,15 @@ impl Sweep<'_> {
         if !meta.is_file() {
             return;
         }
+        if Instant::now() > self.until {
+            self.late += 1;
+            return;
+        }
         let why = if meta.len() > LARGEST {
             format!("it has {} bytes", meta.len())
         } else if meta.nlink() > 1 {
             // The other name may be that of a file that is none of ours.
             "it has another name elsewhere".to_owned()
-        } else if Instant::now() > self.until {
-            "there was no time left".to_owned()
         } else {
             match contents(path, &meta, self.redactor) {
                 Ok(()) => return,
@@ -173,5 +182,7 @@ mod tests {
         std::fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
         let left = clean(dir.path(), &redactor(), S);
         assert!(left[0].ends_with("it has another name elsewhere") && left.len() == 2, "{left:?}");
+        let left = clean(dir.path(), &redactor(), Duration::ZERO);
+        assert!(left.len() == 1 && left[0].starts_with("2 files of "), "{left:?}");
     }
 }

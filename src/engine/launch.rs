@@ -174,6 +174,10 @@ async fn bring_up(
     if let Some(command) = &spec.command {
         refuse_taken_port(spec).await?;
         write_files(&spec.dir, &spec.files).map_err(|message| Fault::new("process", message))?;
+        // Its files are to hold secrets while it runs, and no longer: first those that surely do.
+        let mut clean: Vec<PathBuf> =
+            spec.files.iter().map(|(path, _)| spec.dir.join(path)).collect();
+        clean.push(spec.dir.clone());
         let start = Start {
             name: &spec.name,
             command,
@@ -182,8 +186,7 @@ async fn bring_up(
             log: &spec.log,
             grace: spec.stop.grace,
             stop: spec.stop.command.as_ref(),
-            // Its files are to hold secrets while it runs, and no longer.
-            secrecy: Secrecy { redactor: redact, clean: &[spec.dir.clone()], always: true },
+            secrecy: Secrecy { redactor: redact, clean: &clean, always: true },
         };
         let started = Supervised::start(&start).await;
         let started = started.map_err(|error| {
