@@ -20,11 +20,14 @@ mod report;
 mod resume;
 mod run;
 mod schema;
+mod secrecy;
 mod shape;
+mod voice;
 
 use exit::Exit;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use voice::say_as_is;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -134,8 +137,7 @@ enum Command {
 
 /// Writes to stdout. A reader that closes early, `| head`, has what it wants.
 fn print(text: &str) -> Exit {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match voice::print(text) {
         Ok(()) => Exit::Pass,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Pass,
         Err(error) => {
@@ -150,24 +152,26 @@ fn say(line: &str) {
     say_as_is(&format!("{line}\n"));
 }
 
-/// Writes to stderr what ends its lines itself.
-fn say_as_is(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|first| first == crate::engine::supervise::SUBCOMMAND) {
         return crate::engine::supervise::main(arguments.collect());
     }
+    voice::hide(secrecy::of_environment());
+    voice::carry_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no mistakes; everything else is a wrong flag.
             let code = if error.use_stderr() { Exit::Suite.into() } else { ExitCode::SUCCESS };
-            // A closed stdout is no reason to fail.
-            let _ = error.print();
+            let text = error.render().to_string();
+            if voice::redactor().text(&text) == text {
+                // In colour. A closed stdout is no reason to fail.
+                let _ = error.print();
+            } else {
+                say_as_is(&text);
+            }
             return code;
         }
     };

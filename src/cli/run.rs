@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::engine::redact::{Redactor, check_secret};
+use crate::engine::redact::Redactor;
 use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
@@ -22,7 +22,6 @@ use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
-use crate::suite::model::SecretSource;
 
 use super::directory::{self, Directory, DirectoryError};
 use super::exit::{self, Exit};
@@ -30,7 +29,7 @@ use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen, Trouble};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
-use super::{Global, say};
+use super::{Global, say, secrecy};
 
 /// Room that is held back for the end of a run, in bytes: what the results of a small one need.
 const ROOM: usize = 256 * 1024;
@@ -167,9 +166,7 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         return Err(shape::nothing(path));
     }
     expired(&plan)?;
-    let secrets = secrets(&plan)?;
-    let redactor =
-        Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
+    let (secrets, redactor) = secrecy::of_run(&plan)?;
     Ok(Ready { plan, warned, secrets, redactor })
 }
 
@@ -185,33 +182,6 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
         found = Err(Exit::Baseline);
     }
     found
-}
-
-fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
-    let mut values = Vec::new();
-    let mut found = Ok(());
-    // A variant can't override a secret, so that the first setting speaks for all.
-    for (name, source) in plan.suite.settings.iter().take(1).flat_map(|setting| &setting.secrets) {
-        let value = match source {
-            SecretSource::Generate => format!("{:032x}", rand::random::<u128>()),
-            SecretSource::Env(variable) => match std::env::var(variable) {
-                Ok(value) if !value.is_empty() => value,
-                Ok(_) | Err(_) => {
-                    say(&format!(
-                        "error: secret {name}: the environment variable {variable} is not set"
-                    ));
-                    found = Err(Exit::Suite);
-                    continue;
-                }
-            },
-        };
-        if let Err(error) = check_secret(name, &value) {
-            say(&format!("error: {error}"));
-            found = Err(Exit::Suite);
-        }
-        values.push((name.clone(), value));
-    }
-    found.map(|()| values)
 }
 
 fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
@@ -233,6 +203,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
         machine: &machine,
         flags: flags(args),
         selection: selection(args),
+        redactor: &ready.redactor,
     });
     let course = match &args.resume {
         Some(asked) => {
@@ -245,7 +216,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
             Ok(previous) => {
                 if let (Some(previous), false) = (previous, global.quiet) {
                     let said = resume::farewell(&previous, &shown(&previous));
-                    said.iter().for_each(|line| say(&ready.redactor.text(line)));
+                    said.iter().for_each(|line| say(line));
                 }
                 begin(&directory, header, args.junit_dialect)
             }
@@ -476,7 +447,7 @@ fn conclude(
     if seen.record.stopped.is_some() || seen.unwritten.is_some() {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
-        say(&format!("to go on: {}", ready.redactor.text(&command)));
+        say(&format!("to go on: {command}"));
     }
     let flags =
         exit::Flags { deny_warnings: args.deny_warnings, unwritten: seen.unwritten.is_some() };

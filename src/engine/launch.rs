@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::artefact;
 use super::facts;
 use super::log::LogFile;
 use super::port::{self, Listener};
-use super::process::{ExitInfo, Start, Supervised};
+use super::process::{ExitInfo, Secrecy, Start, Supervised};
 use super::ready::{self, Listed, Sign};
 use super::redact::Redactor;
 use super::remote::{Answer, LIMIT, Remote, RemoteError};
@@ -122,7 +123,7 @@ pub async fn launch(
 ) -> Result<Running, LaunchError> {
     let log = LogFile::from_here(&spec.log);
     let mut process = None;
-    let outcome = bring_up(spec, transport, clock, &log, &mut process, on_step).await;
+    let outcome = bring_up(spec, transport, clock, (&log, redact), &mut process, on_step).await;
     match outcome {
         Ok((remote, facts, ready_time)) => Ok(Running {
             facts,
@@ -146,7 +147,7 @@ pub async fn launch(
             }
             Err(LaunchError {
                 step: fault.step,
-                message: redact.text(&fault.message),
+                message: redact.said(&fault.message),
                 exit: exit
                     .filter(|exit| !matches!(exit, ExitInfo::NotStarted(_)))
                     .map(|exit| exit.to_string()),
@@ -162,17 +163,21 @@ async fn bring_up(
     spec: &LaunchSpec,
     transport: &Transport,
     clock: &Clock,
-    log: &LogFile,
+    (log, redact): (&LogFile, &Redactor),
     process: &mut Option<Supervised>,
     on_step: &mut (dyn FnMut(&str) + Send),
 ) -> Result<(Remote, Facts, Duration), Fault> {
     on_step("process");
     let remote = Remote::new(spec.kind, &spec.url, &spec.headers, &spec.metrics_urls, transport)
         .map_err(|error| Fault::new("process", error.to_string()))?;
-    write_files(&spec.dir, &spec.files).map_err(|message| Fault::new("process", message))?;
     let begin = clock.now();
     if let Some(command) = &spec.command {
         refuse_taken_port(spec).await?;
+        write_files(&spec.dir, &spec.files).map_err(|message| Fault::new("process", message))?;
+        // Its files are to hold secrets while it runs, and no longer: first those that surely do.
+        let mut clean: Vec<PathBuf> =
+            spec.files.iter().map(|(path, _)| spec.dir.join(path)).collect();
+        clean.push(spec.dir.clone());
         let start = Start {
             name: &spec.name,
             command,
@@ -181,9 +186,14 @@ async fn bring_up(
             log: &spec.log,
             grace: spec.stop.grace,
             stop: spec.stop.command.as_ref(),
+            secrecy: Secrecy { redactor: redact, clean: &clean, always: true },
         };
         let started = Supervised::start(&start).await;
-        let started = started.map_err(|error| Fault::new("process", error.to_string()))?;
+        let started = started.map_err(|error| {
+            // Nobody else is there to clean up.
+            artefact::clean(&spec.dir, redact, END);
+            Fault::new("process", error.to_string())
+        })?;
         let started = process.insert(started);
         started.started().await.map_err(|message| Fault::new("process", message))?;
     }
@@ -220,7 +230,7 @@ async fn bring_up(
         },
     };
     on_step("log");
-    check_log(spec, log, process.is_some()).await?;
+    check_log(spec, log, redact, process.is_some()).await?;
     if let Some(exit) = process.as_ref().and_then(|process| process.state().exit) {
         return Err(ended_early(&exit));
     }
@@ -234,7 +244,7 @@ fn ended_early(exit: &ExitInfo) -> Fault {
 /// Writes engine files below `dir`, readable by the user alone, since they may hold secrets.
 fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     for (relative, content) in files {
         if relative.components().any(|part| !matches!(part, Component::Normal(_))) {
             return Err(format!(
@@ -244,7 +254,8 @@ fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
         }
         let path = dir.join(relative);
         let write = || {
-            std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
+            let folder = path.parent().unwrap_or(dir);
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             let mut options = std::fs::OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(&path)?.write_all(content.as_bytes())
@@ -476,7 +487,12 @@ async fn read_facts(spec: &LaunchSpec, remote: &Remote, model: &Listed) -> Resul
     }
 }
 
-async fn check_log(spec: &LaunchSpec, log: &LogFile, has_log: bool) -> Result<(), Fault> {
+async fn check_log(
+    spec: &LaunchSpec,
+    log: &LogFile,
+    redact: &Redactor,
+    has_log: bool,
+) -> Result<(), Fault> {
     if spec.log_must_contain.is_empty() {
         return Ok(());
     }
@@ -486,10 +502,12 @@ async fn check_log(spec: &LaunchSpec, log: &LogFile, has_log: bool) -> Result<()
             "log-must-contain needs a log, which an engine that was not started here does not have",
         ));
     }
+    // The log holds them as it holds everything, secrets hidden.
+    let wanted: Vec<String> = spec.log_must_contain.iter().map(|it| redact.text(it)).collect();
     let begin = Instant::now();
     loop {
         let missing = log
-            .missing(&spec.log_must_contain)
+            .missing(&wanted)
             .map_err(|error| Fault::new("log", format!("the log can't be read: {error}")))?;
         if missing.is_empty() {
             return Ok(());

@@ -4,6 +4,9 @@
 //! Each step that can hang has a time-out, and each failure says which step it was. It measures
 //! nothing.
 
+pub mod artefact;
+pub mod bare;
+mod drain;
 pub mod exposition;
 pub mod facts;
 pub mod launch;
@@ -17,7 +20,6 @@ pub mod redact;
 pub mod remote;
 pub mod supervise;
 mod tree;
-mod trim;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -18,6 +18,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::watch;
 
 use super::Command;
+use super::redact::Redactor;
 use super::supervise::{Order, Report, SHORT_GRACE, SUBCOMMAND, Task, words_of};
 #[cfg(target_os = "linux")]
 use super::tree;
@@ -116,6 +117,19 @@ pub(crate) struct Start<'a> {
     pub(crate) log: &'a Path,
     pub(crate) grace: Duration,
     pub(crate) stop: Option<&'a Command>,
+    pub(crate) secrecy: Secrecy<'a>,
+}
+
+/// What of a program's words and files must not be seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Secrecy<'a> {
+    /// Hides secrets in the log.
+    pub redactor: &'a Redactor,
+    /// Files and directories that must not hold secrets any more when its tree is gone.
+    pub clean: &'a [PathBuf],
+    /// Whether they are cleaned in any case, or only should this process be gone by then: who reads
+    /// results in there cleans up after it.
+    pub always: bool,
 }
 
 /// What is known of a supervised process.
@@ -154,7 +168,7 @@ impl Supervised {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
-            // An engine may print the secrets that it was given.
+            // What an engine prints is its owner's business.
             .mode(0o600)
             .open(start.log)
             .map_err(log_error)?;
@@ -172,6 +186,9 @@ impl Supervised {
             log: start.log.to_owned(),
             grace: start.grace,
             stop: start.stop.map(|command| command.argv.clone()),
+            secrets: start.secrecy.redactor.secrets().to_vec(),
+            clean: start.secrecy.clean.to_vec(),
+            clean_always: start.secrecy.always,
         };
         // Where it is gone already, the state says so.
         let _ = say(&mut lifeline, &task).await;
@@ -381,10 +398,11 @@ fn strays() -> (Vec<tree::Process>, Vec<tree::Process>) {
     (strays, tree)
 }
 
-/// Runs a command under a supervisor until it ends; its whole tree is gone then.
+/// Runs a command under a supervisor until it ends; its whole tree is gone then. Its log is as it
+/// prints it.
 ///
 /// # Errors
-/// The log can't be written, the program can't be started, or it is not done within `timeout`.
+/// As [`run_secretive`].
 pub async fn run_supervised(
     command: &Command,
     env: &[(String, String)],
@@ -392,8 +410,25 @@ pub async fn run_supervised(
     log: &Path,
     timeout: Duration,
 ) -> Result<ExitInfo, SuperviseError> {
+    let secrecy = Secrecy { redactor: &Redactor::default(), clean: &[], always: false };
+    run_secretive(command, env, cwd, (log, secrecy), timeout).await
+}
+
+/// As [`run_supervised`], for a command that knows secrets.
+///
+/// # Errors
+/// The log can't be written, the program can't be started, or it is not done within `timeout`.
+pub async fn run_secretive(
+    command: &Command,
+    env: &[(String, String)],
+    cwd: Option<&Path>,
+    (log, secrecy): (&Path, Secrecy<'_>),
+    timeout: Duration,
+) -> Result<ExitInfo, SuperviseError> {
+    // Seen in lists of processes.
     let name = command.argv.first().map_or("command", String::as_str);
-    let start = Start { name, command, env, cwd, log, grace: SHORT_GRACE, stop: None };
+    let name = &secrecy.redactor.text(name);
+    let start = Start { name, command, env, cwd, log, grace: SHORT_GRACE, stop: None, secrecy };
     let mut process = Supervised::start(&start).await?;
     let Ok(exit) = tokio::time::timeout(timeout, process.ended()).await else {
         process.order_stop(SHORT_GRACE).await;

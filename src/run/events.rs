@@ -23,7 +23,7 @@ impl Events<'_> {
 }
 
 fn redact(redactor: &Redactor, event: &mut Event) {
-    let hide = |text: &mut String| *text = redactor.text(text);
+    let hide = |text: &mut String| *text = redactor.said(text);
     match event {
         Event::RunStarted(_)
         | Event::RunResumed { .. }

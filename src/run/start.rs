@@ -6,7 +6,7 @@
 
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::log::LogFile;
-use crate::engine::supervise as process;
+use crate::engine::supervise::{self as process, Secrecy};
 use crate::matrix::{Plan, Runtime};
 use crate::record::Event;
 use crate::record::run_record::LaunchFailure;
@@ -181,7 +181,10 @@ impl State<'_> {
             let log = self.conduct.out.join(SETUP_LOG);
             let written = LogFile::from_here(&log);
             let _real = RealTime::during(plan);
-            let running = process::run_supervised(&command, env, None, &log, engine.setup_timeout);
+            let redactor = self.conduct.redactor;
+            let secrecy = Secrecy { redactor, clean: &[], always: false };
+            let logged = (log.as_path(), secrecy);
+            let running = process::run_secretive(&command, env, None, logged, engine.setup_timeout);
             let ended = tokio::select! {
                 biased;
                 ended = running => ended,
