@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::engine::redact::{Redactor, check_secret};
-use crate::engine::supervise as process;
+use crate::engine::{stranded, supervise as process};
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
@@ -24,6 +24,7 @@ use crate::suite::model::SecretSource;
 
 use super::directory::{Directory, DirectoryError};
 use super::exit::{self, Exit};
+use super::fence::Fence;
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
 use super::resume::{self, Course, Resume, Unfinished};
@@ -32,6 +33,8 @@ use super::{Global, say};
 
 /// Room that results and logs of a small run need, in bytes.
 const ROOM: usize = 256 * 1024;
+/// How long the end of engines is waited for when this program broke.
+const ENDING: Duration = Duration::from_secs(6);
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -126,6 +129,10 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         }
     }
     process::become_subreaper();
+    let stranded = stranded::end_stranded();
+    if !stranded.is_empty() {
+        say(&format!("warning: ended what an earlier run left behind: {}", stranded.join(", ")));
+    }
     for ready in &prepared {
         exit = exit.or(carry_out(ready, args, global));
         if matches!(exit, Exit::Signal(_)) {
@@ -258,8 +265,19 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     };
     match begun {
         Ok(opening) => {
-            let seen = watch(ready, args, global, &directory, opening, &machine);
-            conclude(ready, args, global, &directory, &seen)
+            let (seen, broken) = watch(ready, args, global, &directory, opening, &machine);
+            let exit = match &seen {
+                Some(seen) => conclude(ready, args, global, &directory, seen),
+                None => Exit::Unwritten,
+            };
+            match broken {
+                Some(words) => {
+                    say(&format!("error: tokgate itself broke, which is a bug: {words}"));
+                    say("  help: what was finished is kept; run again with --resume, and report it");
+                    exit.or(Exit::Engine)
+                }
+                None => exit,
+            }
         }
         Err(error) => {
             say(&format!("error: {error}"));
@@ -320,7 +338,8 @@ fn go_on(
     Ok(Opening { journal, record, event, earlier: history.earlier })
 }
 
-/// Runs conductor and onlooker side by side until both have ended.
+/// Runs conductor and onlooker side by side until both have ended. Should this program break, what it
+/// said; no record where that was the onlooker.
 fn watch(
     ready: &Ready,
     args: &Args,
@@ -328,7 +347,7 @@ fn watch(
     directory: &Directory,
     opening: Opening,
     machine: &hardware::Facts,
-) -> Seen {
+) -> (Option<Seen>, Option<String>) {
     let Opening { journal, record, event, earlier } = opening;
     let header = record.header.clone();
     let (halter, halt) = pair();
@@ -355,7 +374,8 @@ fn watch(
         unfit,
         earlier,
     };
-    std::thread::scope(|scope| {
+    let fence = Fence::raise(&halter);
+    let seen = std::thread::scope(|scope| {
         let watching = scope.spawn(move || onlooker.watch(receiver));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -364,20 +384,27 @@ fn watch(
         match runtime {
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
-                runtime.block_on(local.run_until(async {
-                    if let Err(error) = listen(&halter) {
-                        say(&format!("warning: signals are not caught: {error}"));
-                    }
-                    conduct(&conduct_input, sender, halt).await;
-                }));
+                let conducted = Fence::hold(|| {
+                    runtime.block_on(local.run_until(async {
+                        if let Err(error) = listen(&halter) {
+                            say(&format!("warning: signals are not caught: {error}"));
+                        }
+                        conduct(&conduct_input, sender, halt).await;
+                    }));
+                });
+                if conducted.is_none() {
+                    // Its launches were dropped, and their supervisors are ending them.
+                    runtime.block_on(process::all_gone(ENDING));
+                }
             }
             Err(error) => {
                 say(&format!("error: no runtime: {error}"));
                 drop(sender);
             }
         }
-        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+        watching.join().ok()
+    });
+    (seen, fence.lower())
 }
 
 /// Why nothing can be launched on this machine: it can't hold as many connections as a cell has

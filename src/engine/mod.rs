@@ -6,6 +6,7 @@
 
 pub mod exposition;
 pub mod facts;
+mod guard;
 pub mod launch;
 pub mod log;
 pub mod metrics;
@@ -15,9 +16,11 @@ pub mod readings;
 pub mod ready;
 pub mod redact;
 pub mod remote;
+pub mod stranded;
 pub mod supervise;
 mod tree;
 mod trim;
+mod wait;
 
 use std::path::PathBuf;
 use std::time::Duration;

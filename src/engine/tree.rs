@@ -82,6 +82,11 @@ pub(crate) fn descendants(roots: &[i32], all: &[Process]) -> Vec<Process> {
     found
 }
 
+/// Ids of all that descends from `root`.
+pub(crate) fn below(root: i32) -> Vec<i32> {
+    descendants(&[root], &processes()).iter().map(|process| process.pid).collect()
+}
+
 /// Sends `signal` to the very process that was seen; nothing where it is gone.
 #[cfg(target_os = "linux")]
 pub(crate) fn signal(seen: &Process, signal: Signal) {

@@ -6,6 +6,7 @@
 pub mod host;
 pub mod need;
 pub mod nvml;
+pub mod occupancy;
 
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,8 @@ mod crashed;
 mod full;
 mod halted;
 mod hostile;
+mod odd;
 mod orphaned;
 mod readiness;
 mod secret;
+mod vacated;
