@@ -23,7 +23,10 @@ impl Fence {
         let before: Arc<Hook> = Arc::from(take_hook());
         let (heard, further, halter) = (Arc::clone(&words), Arc::clone(&before), halter.clone());
         set_hook(Box::new(move |info| {
-            let text = info.payload_as_str().unwrap_or("no word why").replace('\n', " ");
+            let payload = info.payload();
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            let text = text.unwrap_or("no word why").replace('\n', " ");
             let told = match info.location() {
                 Some(at) => format!("{text} (at {at})"),
                 None => text,

@@ -270,14 +270,11 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
                 Some(seen) => conclude(ready, args, global, &directory, seen),
                 None => Exit::Unwritten,
             };
-            match broken {
-                Some(words) => {
-                    say(&format!("error: tokgate itself broke, which is a bug: {words}"));
-                    say("  help: what was finished is kept; run again with --resume, and report it");
-                    exit.or(Exit::Engine)
-                }
-                None => exit,
-            }
+            let Some(words) = broken else { return exit };
+            say(&format!("error: tokgate itself broke, which is a bug: {words}"));
+            say("  help: what was finished is kept: go on with --resume, and report the bug");
+            // No verdict on the whole, where nothing else is worse. Without a record it is unwritten.
+            if seen.is_some() { exit.or(Exit::Engine) } else { exit }
         }
         Err(error) => {
             say(&format!("error: {error}"));

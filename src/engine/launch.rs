@@ -153,7 +153,10 @@ pub async fn launch(
                 message.push_str(&log_end(&log, log_tail.last()));
             }
             if let Some(process) = &mut process {
-                end(process, spec.stop.grace).await;
+                let left = end(process, spec.stop.grace).await.survivors;
+                if !left.is_empty() {
+                    message.push_str(&format!("; still there: {}", left.join(", ")));
+                }
                 if !address_in_use {
                     port_is_free(&spec.host, spec.port).await;
                 }

@@ -100,15 +100,21 @@ pub(crate) fn listener(port: u16, hosts: &[IpAddr], root: i32) -> Listener {
             Listener::Other(owner.clone())
         };
     }
-    // Nobody whom we may look at holds it. It is a stranger's where all of ours could be looked at
-    // and it belongs to another user who forwards no ports.
-    let user = rustix::process::geteuid().as_raw();
-    let seen_all = held.iter().all(Option::is_some);
+    let may_be_ours = held.iter().any(Option::is_none);
     let forwarded = others().any(|process| forwards(&process.name));
-    let foreign = sockets.iter().find(|socket| strange.contains(&socket.inode) && socket.user != user);
-    match foreign {
-        Some(socket) if seen_all && !forwarded => Listener::User(socket.user),
-        Some(_) | None => Listener::Unknown,
+    if may_be_ours || forwarded {
+        return Listener::Unknown;
+    }
+    sockets.retain(|socket| strange.contains(&socket.inode));
+    unseen(&sockets, rustix::process::geteuid().as_raw())
+}
+
+/// Whose `sockets` are that no process holds which `user` may look at: a stranger's where they belong
+/// to another user. One of our own user's may be held where we can't see, in another container.
+fn unseen(sockets: &[Socket], user: u32) -> Listener {
+    match sockets.iter().find(|socket| socket.user != user) {
+        Some(socket) => Listener::User(socket.user),
+        None => Listener::Unknown,
     }
 }
 
@@ -274,12 +280,61 @@ mod tests {
     fn a_socket_hears_what_comes_to_its_address() {
         let at = |text: &str| Socket { address: text.parse().unwrap(), inode: 1, user: 0 };
         let host = |text: &str| [text.parse::<IpAddr>().unwrap()];
-        assert!(at("127.0.0.1").hears(&host("127.0.0.1")) && at("0.0.0.0").hears(&host("127.0.0.1")));
-        assert!(at("::").hears(&host("127.0.0.1")) && at("::ffff:10.0.0.1").hears(&host("10.0.0.1")));
+        assert!(
+            at("127.0.0.1").hears(&host("127.0.0.1")) && at("0.0.0.0").hears(&host("127.0.0.1"))
+        );
+        assert!(
+            at("::").hears(&host("127.0.0.1")) && at("::ffff:10.0.0.1").hears(&host("10.0.0.1"))
+        );
         assert!(at("10.0.0.1").hears(&host("0.0.0.0")));
         assert!(!at("10.0.0.1").hears(&host("127.0.0.1")) && !at("0.0.0.0").hears(&host("::1")));
-        assert_eq!(read_address("00000000000000000000000001000000"), Some(Ipv6Addr::LOCALHOST.into()));
+        assert_eq!(
+            read_address("00000000000000000000000001000000"),
+            Some(Ipv6Addr::LOCALHOST.into())
+        );
         assert_eq!(read_address("0100007"), None);
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_a_strangers() {
+        let of = |user| Socket { address: [127, 0, 0, 1].into(), inode: 1, user };
+        assert_eq!(unseen(&[of(1000), of(0)], 1000), Listener::User(0));
+        assert_eq!(unseen(&[of(1000)], 1000), Listener::Unknown);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_stranger_is_found_alone_and_beside_ours() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        use rustix::net::{bind, listen, socket_with, sockopt};
+        let own = |port: u16| {
+            let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+            let made = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+            sockopt::set_socket_reuseport(&made, true).unwrap();
+            bind(&made, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+            listen(&made, 1).unwrap();
+            made
+        };
+        let theirs = TcpListener::from(own(0));
+        let port = theirs.local_addr().unwrap().port();
+        // An engine that holds one as its standard input, which serves as well.
+        let mut engine =
+            std::process::Command::new("sleep").arg("1000").stdin(own(port)).spawn().unwrap();
+        let hosts = [IpAddr::from([127, 0, 0, 1])];
+        let seen = |root: u32| listener(port, &hosts, root as i32);
+        let stranger =
+            |seen| matches!(seen, Listener::Other(it) if it.pid == std::process::id() as i32);
+        let mut idle = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (beside, alone) = (seen(engine.id()), seen(idle.id()));
+        drop(theirs);
+        let ours = seen(engine.id());
+        for child in [&mut engine, &mut idle] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(stranger(beside));
+        assert!(!matches!(alone, Listener::Ours | Listener::Unknown));
+        assert_eq!(ours, Listener::Ours);
     }
 
     #[test]

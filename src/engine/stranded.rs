@@ -22,8 +22,11 @@ type Identity = (i32, u64);
 pub(super) fn mark() -> String {
     let own = process(std::process::id() as i32);
     let guard = own.as_ref().and_then(|own| process(own.parent));
-    let watchers: Vec<String> =
-        own.iter().chain(&guard).map(|watcher| format!("{}.{}", watcher.pid, watcher.start)).collect();
+    let watchers: Vec<String> = own
+        .iter()
+        .chain(&guard)
+        .map(|watcher| format!("{}.{}", watcher.pid, watcher.start))
+        .collect();
     watchers.join(",")
 }
 

@@ -61,7 +61,13 @@ pub struct Held {
 
 impl std::fmt::Display for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "GPU {} ({}) still holds {}", self.index, self.name, super::gibibytes(self.bytes))?;
+        write!(
+            f,
+            "GPU {} ({}) still holds {}",
+            self.index,
+            self.name,
+            super::gibibytes(self.bytes)
+        )?;
         if self.by.is_empty() {
             return f.write_str(", of no process that the driver names");
         }
@@ -84,7 +90,9 @@ pub fn held(before: &[Occupancy], now: &[Occupancy], tree: &BTreeSet<u32>) -> Ve
             let grown: u64 = others
                 .iter()
                 .filter(|tenant| was_there(tenant.pid).is_some() || tenant.name.is_some())
-                .map(|tenant| bytes_of(tenant).saturating_sub(was_there(tenant.pid).map_or(0, bytes_of)))
+                .map(|tenant| {
+                    bytes_of(tenant).saturating_sub(was_there(tenant.pid).map_or(0, bytes_of))
+                })
                 .sum();
             let more = gpu.used.saturating_sub(was.used).saturating_sub(grown);
             if ours.is_empty() && more <= ROOM {

@@ -70,17 +70,16 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
     let events = Events { to: events, redactor: conduct.redactor };
     let clock = Clock::start();
     let settled = conduct.earlier.finished.clone();
-    let mut state =
-        State {
-            conduct,
-            events: &events,
-            clock,
-            halt,
-            prepared: false,
-            settled,
-            ended: false,
-            vacancy: Vacancy::default(),
-        };
+    let mut state = State {
+        conduct,
+        events: &events,
+        clock,
+        halt,
+        prepared: false,
+        settled,
+        ended: false,
+        vacancy: Vacancy::default(),
+    };
     state.walk().await;
     if !state.ended {
         state.end(None);
@@ -507,11 +506,13 @@ impl State<'_> {
         }
         let planned = &self.conduct.plan.launches[launch];
         let limit = self.conduct.plan.suite.settings[planned.setting as usize].engine.stop_grace;
+        let mut vacancy = std::mem::take(&mut self.vacancy);
         let held = tokio::select! {
             biased;
             cause = self.halted() => return self.end_unless_ended(cause),
-            held = self.vacancy.wait(limit) => held,
+            held = vacancy.wait(limit) => held,
         };
+        self.vacancy = vacancy;
         for held in held {
             let waited = crate::quantity::print_duration(limit);
             let message = format!("launch {}: {held}, {waited} after its end", planned.name);

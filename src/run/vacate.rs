@@ -13,12 +13,16 @@ use crate::hardware::occupancy::{Held, Occupancy, held};
 
 /// How often GPUs are looked at while they are waited for.
 const PACE: Duration = Duration::from_millis(200);
+/// How long the driver may take for an answer; the first wakes GPUs that sleep.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// GPU memory around one launch.
 #[derive(Default)]
 pub(super) struct Vacancy {
-    /// The driver's library; loaded with the first launch.
-    library: Option<Option<Arc<Library>>>,
+    /// Whether the library was looked for.
+    asked: bool,
+    /// The driver's library; none where there is no driver, or it did not answer.
+    library: Option<Arc<Library>>,
     /// What the GPUs held before the launch.
     before: Vec<Occupancy>,
     /// Processes of the engine, as often as they were counted.
@@ -29,9 +33,8 @@ impl Vacancy {
     /// Looks at the GPUs before a launch.
     pub(super) async fn before(&mut self) {
         self.tree.clear();
-        if self.library.is_none() {
-            let loading = tokio::task::spawn_blocking(|| Library::load().ok().map(Arc::new));
-            self.library = Some(loading.await.unwrap_or_default());
+        if !std::mem::replace(&mut self.asked, true) {
+            self.library = answered(|| Library::load().ok().map(Arc::new)).await.flatten();
         }
         self.before = self.look().await;
     }
@@ -43,7 +46,7 @@ impl Vacancy {
 
     /// Waits until the ended engine has given its memory back, at most `limit`; what it still holds
     /// then. Cancel-safe.
-    pub(super) async fn wait(&self, limit: Duration) -> Vec<Held> {
+    pub(super) async fn wait(&mut self, limit: Duration) -> Vec<Held> {
         let waiting = async {
             while !self.held().await.is_empty() {
                 tokio::time::sleep(PACE).await;
@@ -55,13 +58,27 @@ impl Vacancy {
         }
     }
 
-    async fn held(&self) -> Vec<Held> {
-        held(&self.before, &self.look().await, &self.tree)
+    async fn held(&mut self) -> Vec<Held> {
+        let now = self.look().await;
+        held(&self.before, &now, &self.tree)
     }
 
-    async fn look(&self) -> Vec<Occupancy> {
-        let Some(library) = self.library.clone().flatten() else { return Vec::new() };
-        let looking = tokio::task::spawn_blocking(move || library.occupancy());
-        looking.await.unwrap_or_default()
+    async fn look(&mut self) -> Vec<Occupancy> {
+        let Some(library) = self.library.clone() else { return Vec::new() };
+        let seen = answered(move || library.occupancy()).await;
+        if seen.is_none() {
+            self.library = None;
+        }
+        seen.unwrap_or_default()
     }
+}
+
+/// What a question to the driver comes to; `None` where it takes too long: a GPU that has fallen off the
+/// bus can hold the asker for ever, and neither the run nor its end may wait for that.
+async fn answered<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (told, answer) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("driver".to_owned());
+    // Nobody waits for this thread, unlike for one of the runtime's.
+    thread.spawn(move || told.send(ask())).ok()?;
+    tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
 }

@@ -46,23 +46,22 @@ const GARBAGE: &[u8] = b"hello\r\n\x00\xff this is no HTTP\r\n";
 /// What an engine, odd in this way, answers to the nth request for a path.
 fn reply(odd: &str, path: &str, nth: usize) -> Reply {
     match (odd, path) {
-        ("mute-health" | "mute-all", "/health") => Reply::Nothing,
+        ("mute-health", "/health") => Reply::Nothing,
         ("mute-models", "/v1/models") => Reply::Nothing,
         ("mute-canary", "/v1/completions") => Reply::Nothing,
         ("garbage", _) => Reply::Bytes(GARBAGE),
-        ("redirect", "/health") => {
-            Reply::Bytes(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
-        }
+        ("redirect", "/health") => Reply::Bytes(
+            b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+        ),
         ("endless-health", "/health") | ("endless-canary", "/v1/completions") => Reply::Endless,
         ("trickle", "/health") => Reply::Trickle,
         ("loading", "/v1/models") if nth < 3 => Reply::Body(200, r#"{"data":[]}"#),
         ("loading", "/v1/completions") if nth < 3 => Reply::Body(503, "loading"),
         ("loading", "/v1/completions") if nth < 6 => Reply::Body(500, "not warm"),
         ("never-loaded", "/v1/models") => Reply::Body(200, r#"{"data":[]}"#),
-        ("zero-tokens", "/v1/completions") => Reply::Body(
-            200,
-            r#"{"choices":[{"text":""}],"usage":{"completion_tokens":0}}"#,
-        ),
+        ("zero-tokens", "/v1/completions") => {
+            Reply::Body(200, r#"{"choices":[{"text":""}],"usage":{"completion_tokens":0}}"#)
+        }
         ("error-in-200", "/v1/completions") => {
             Reply::Body(200, r#"{"error":{"message":"CUDA error: an illegal access"}}"#)
         }
@@ -131,7 +130,8 @@ fn as_odd_engine() {
     };
     let odd = std::env::var("ODD").unwrap();
     // Signs of life before it listens.
-    let (loads, lines) = if odd == "slow" { (Duration::from_secs(3), true) } else { Default::default() };
+    let (loads, lines) =
+        if odd == "slow" { (Duration::from_secs(3), true) } else { Default::default() };
     let begun = Instant::now();
     let mut shard = 0;
     while begun.elapsed() < loads && lines {

@@ -86,21 +86,22 @@ struct Run {
     supervisor: u32,
 }
 
-fn suite() -> Project {
-    let project = Project::with(
+/// `grace` is what an orderly end may take; a tree without tokgate has three seconds at most.
+fn suite(grace: &str) -> Project {
+    let project = Project::with(&format!(
         "version = 1\n[suite]\nname = \"orphaned\"\n[engine]\nkind = \"vllm\"\n\
-         command = \"bash engine.sh {{ host }} {{ port }}\"\nstop = { grace = \"10m\" }\n\
+         command = \"bash engine.sh {{{{ host }}}} {{{{ port }}}}\"\nstop = {{ grace = \"{grace}\" }}\n\
          [policy]\nrestarts = 0\n\
-         [[test]]\nkind = \"decode\"\nduration = \"10m\"\nmatrix.concurrency = [1, 2]\n",
-    );
+         [[test]]\nkind = \"decode\"\nduration = \"10m\"\nmatrix.concurrency = [1, 2]\n"
+    ));
     project.file("engine.sh", &STUBBORN.replace("TOKGATE", env!("CARGO_BIN_EXE_tokgate")));
     project
 }
 
 impl Run {
     /// Starts a run, its command prepared further, and waits for the moment.
-    fn start(moment: Moment, prepare: impl FnOnce(&mut Command)) -> Run {
-        let project = suite();
+    fn start(moment: Moment, grace: &str, prepare: impl FnOnce(&mut Command)) -> Run {
+        let project = suite(grace);
         if moment == Moment::Cell {
             project.file("serve", "");
         }
@@ -191,10 +192,10 @@ fn send(pid: u32, signal: Signal) {
 #[track_caller]
 fn nothing_is_left(what: &str, code: Option<i32>, end: impl Fn(&mut Run) + Sync) {
     std::thread::scope(|scope| {
-        for moment in [Moment::Start, Moment::Cell] {
+        for (moment, grace) in [(Moment::Start, "10m"), (Moment::Cell, "1s")] {
             let end = &end;
             scope.spawn(move || {
-                let mut run = Run::start(moment, |command| {
+                let mut run = Run::start(moment, grace, |command| {
                     command.process_group(0);
                 });
                 end(&mut run);
@@ -295,7 +296,7 @@ fn terminal() -> (File, File) {
 #[test]
 fn nothing_outlives_a_terminal_that_is_closed() {
     for moment in [Moment::Start, Moment::Cell] {
-        let project = suite();
+        let project = suite("1s");
         if moment == Moment::Cell {
             project.file("serve", "");
         }
@@ -306,8 +307,7 @@ fn nothing_outlives_a_terminal_that_is_closed() {
         command.args(["run", "suite.toml", "--out", "out"]);
         command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
         // The terminal's window: whoever reads the master.
-        let mut window =
-            Command::new("cat").stdin(master).stdout(Stdio::null()).spawn().unwrap();
+        let mut window = Command::new("cat").stdin(master).stdout(Stdio::null()).spawn().unwrap();
         let mut run = Run::follow(moment, project, command);
         window.kill().unwrap();
         window.wait().unwrap();
@@ -319,7 +319,7 @@ fn nothing_outlives_a_terminal_that_is_closed() {
 
 #[test]
 fn a_run_in_the_background_outlives_its_shell_and_leaves_nothing_later() {
-    let project = suite();
+    let project = suite("1s");
     project.file("serve", "");
     let line = format!(
         "{} run suite.toml --out out --no-progress < /dev/null & echo $! > tokgate; wait",
@@ -329,7 +329,8 @@ fn a_run_in_the_background_outlives_its_shell_and_leaves_nothing_later() {
     shell.args(["-c", &line]).current_dir(project.path());
     shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut run = Run::follow(Moment::Cell, project, shell);
-    run.tree.retain(|process| !process.line.starts_with("bash -c") || !process.line.contains("wait"));
+    run.tree
+        .retain(|process| !process.line.starts_with("bash -c") || !process.line.contains("wait"));
     let pid = std::fs::read_to_string(run.project.path().join("tokgate")).unwrap();
     let pid: u32 = pid.trim().parse().unwrap();
     run.child.kill().unwrap();
@@ -345,7 +346,7 @@ fn a_run_in_the_background_outlives_its_shell_and_leaves_nothing_later() {
 
 #[test]
 fn what_is_left_after_all_watchers_were_killed_at_once_is_ended_by_the_next_run() {
-    let mut run = Run::start(Moment::Cell, |_| {});
+    let mut run = Run::start(Moment::Cell, "1s", |_| {});
     // Nobody may see the other's end.
     let watchers = [run.tokgate(), run.guard, run.supervisor];
     watchers.iter().for_each(|pid| send(*pid, Signal::STOP));
@@ -360,7 +361,11 @@ fn what_is_left_after_all_watchers_were_killed_at_once_is_ended_by_the_next_run(
          [[test]]\nkind = \"startup\"\n",
     );
     let ran = next.run(&[]).exits(0);
-    assert!(ran.stderr.contains("warning: ended what an earlier run left behind: "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("warning: ended what an earlier run left behind: "),
+        "{}",
+        ran.stderr
+    );
     assert!(ran.stderr.contains("(sleep)"), "{}", ran.stderr);
     run.is_gone("the next run");
 }

@@ -21,7 +21,10 @@ fn scripted(script: &str, more: &str) -> Project {
         "[engine]\nkind = \"openai\"\ncommand = \"bash engine.sh {{{{ host }}}} {{{{ port }}}}\"\n\
          stop = {{ grace = \"1s\" }}\n{more}"
     ));
-    project.file("engine.sh", &script.replace("SIM", &format!("{} sim", env!("CARGO_BIN_EXE_tokgate"))));
+    project.file(
+        "engine.sh",
+        &script.replace("SIM", &format!("{} sim", env!("CARGO_BIN_EXE_tokgate"))),
+    );
     project
 }
 
@@ -34,42 +37,53 @@ fn failure(ran: &Ran) -> (String, String) {
     (text("step"), text("message"))
 }
 
-/// Runs an odd engine that is never ready: at which step and with which words it is given up.
-#[track_caller]
-fn given_up(odd: &str, code: i32, step: &str, words: &[&str]) {
-    let ran = suite(&odd::engine(odd, "2s")).run(&[]).exits(code);
-    let (at, message) = failure(&ran);
-    assert_eq!(at, step, "{odd}: {message}");
-    for words in words {
-        assert!(message.contains(words), "{odd}: {message}");
-    }
-    assert_eq!(ran.having("error").len(), 1, "{odd}");
+/// Runs odd engines that are never ready, side by side: at which step and with which words each is
+/// given up.
+fn given_up(odds: &[(&str, &str, &str)]) {
+    std::thread::scope(|scope| {
+        for (odd, step, words) in odds {
+            scope.spawn(move || {
+                let ran = suite(&odd::engine(odd, "2s")).run(&[]).exits(30);
+                let (at, message) = failure(&ran);
+                assert_eq!(at, *step, "{odd}: {message}");
+                assert!(message.contains(words), "{odd}: {message}");
+                assert_eq!(ran.having("error").len(), 1, "{odd}");
+            });
+        }
+    });
 }
 
 #[test]
 fn a_server_that_never_answers_is_given_up_at_the_step_where_it_fell_silent() {
     let mute = |path: &str| format!("not ready within 2s; last seen: no answer to {path} for ");
-    given_up("deaf", 30, "health", &[&mute("GET /health")]);
-    given_up("mute-health", 30, "health", &[&mute("GET /health")]);
-    given_up("mute-models", 30, "models", &[&mute("GET /v1/models")]);
-    given_up("mute-canary", 30, "canary", &[&mute("POST /v1/completions")]);
+    let [health, models] = [mute("GET /health"), mute("GET /v1/models")];
+    given_up(&[
+        ("deaf", "health", &health),
+        ("mute-health", "health", &health),
+        ("mute-models", "models", &models),
+        ("mute-canary", "canary", &mute("POST /v1/completions")),
+    ]);
 }
 
 #[test]
 fn an_answer_that_is_none_is_given_up_with_what_was_seen() {
-    given_up("garbage", 30, "health", &["last seen: GET /health: "]);
-    given_up("redirect", 30, "health", &["GET /health: 302 a redirect, which is not followed"]);
-    given_up("endless-health", 30, "health", &["the answer is longer than 4194304 bytes"]);
-    given_up("trickle", 30, "health", &["no answer to GET /health for "]);
-    given_up("never-loaded", 30, "models", &["GET /v1/models lists no model"]);
+    given_up(&[
+        ("garbage", "health", "last seen: GET /health: "),
+        ("redirect", "health", "GET /health: 302 a redirect, which is not followed"),
+        ("endless-health", "health", "the answer is longer than 4194304 bytes"),
+        ("trickle", "health", "no answer to GET /health for "),
+        ("never-loaded", "models", "GET /v1/models lists no model"),
+    ]);
 }
 
 #[test]
 fn a_canary_without_a_token_is_no_readiness() {
-    given_up("zero-tokens", 30, "canary", &["the completion has no token"]);
-    given_up("error-in-200", 30, "canary", &["CUDA error: an illegal access"]);
-    given_up("html", 30, "canary", &["<html><body>Welcome", "no JSON"]);
-    given_up("endless-canary", 30, "canary", &["the answer is longer than 4194304 bytes"]);
+    given_up(&[
+        ("zero-tokens", "canary", "the completion has no token"),
+        ("error-in-200", "canary", "CUDA error: an illegal access"),
+        ("html", "canary", "<html><body>Welcome"),
+        ("endless-canary", "canary", "the answer is longer than 4194304 bytes"),
+    ]);
 }
 
 #[test]
@@ -77,7 +91,9 @@ fn an_engine_is_ready_when_its_model_is_loaded_not_when_it_is_healthy() {
     let ran = suite(&odd::engine("loading", "60s")).run(&[]).exits(0);
     assert_eq!(ran.having("measured").len(), 1);
     let journal = ran.read("journal.jsonl");
-    let at = |step: &str| journal.find(&format!("\"step\":\"{step}\"")).unwrap_or_else(|| panic!("{step}"));
+    let at = |step: &str| {
+        journal.find(&format!("\"step\":\"{step}\"")).unwrap_or_else(|| panic!("{step}"))
+    };
     assert!(at("health") < at("models") && at("models") < at("canary"));
 }
 
@@ -116,7 +132,9 @@ fn peak(pid: u32) -> Option<u64> {
 
 #[test]
 fn the_end_of_an_engine_is_noticed_at_once() {
-    for (script, exit) in [("sleep 0.5; exit 0", "exit code 0"), ("kill -KILL $$", "killed by SIGKILL")] {
+    for (script, exit) in
+        [("sleep 0.5; exit 0", "exit code 0"), ("kill -KILL $$", "killed by SIGKILL")]
+    {
         let project = scripted(script, "ready = { timeout = \"1h\" }");
         let mut child = project
             .command(&["run", "suite.toml", "--out", "out"])
@@ -173,6 +191,7 @@ fn a_chatty_engine_is_neither_blocked_nor_kept_in_memory() {
     assert_eq!(status.code(), Some(0));
     assert!(most > 0 && most < 100 << 20, "{} MiB", most >> 20);
     let record: Value =
-        serde_json::from_slice(&std::fs::read(project.path().join("out/record.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(project.path().join("out/record.json")).unwrap())
+            .unwrap();
     assert_eq!(record["cells"][0]["judgement"]["verdict"], "measured");
 }

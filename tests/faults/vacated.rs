@@ -24,7 +24,10 @@ fn scripted(script: &str, n: &str, more: &str) -> Project {
 
 fn launch_failure(ran: &Ran) -> String {
     let record = ran.record();
-    record["launches"][0]["failure"]["message"].as_str().unwrap_or_else(|| panic!("{record}")).to_owned()
+    record["launches"][0]["failure"]["message"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{record}"))
+        .to_owned()
 }
 
 #[test]
@@ -123,11 +126,16 @@ fn a_stranger_on_a_free_port_is_evaded() {
 
 #[test]
 fn a_stranger_that_answers_while_the_engine_hangs_is_found_out() {
-    for model in ["ours", "theirs"] {
-        let (ran, who) = robbed("sleep 600", true, model);
-        let message = launch_failure(&ran.exits(30));
-        assert!(message.contains(&format!("{who}, which this launch did not start")), "{message}");
-    }
+    std::thread::scope(|scope| {
+        for model in ["ours", "theirs"] {
+            scope.spawn(move || {
+                let (ran, who) = robbed("sleep 600", true, model);
+                let message = launch_failure(&ran.exits(30));
+                let told = format!("{who}, which this launch did not start, answers on port ");
+                assert!(message.contains(&told), "{message}");
+            });
+        }
+    });
 }
 
 /// A run of two launches on a machine with one GPU that `gpu` describes, if there is a stub.
@@ -154,7 +162,10 @@ impl Gpu {
     }
 
     fn give_back(project: &Project) {
-        project.file("empty", "driver 580.65\ngpu 0 name H200\ngpu 0 total 150000000000\ngpu 0 used 0\n");
+        project.file(
+            "empty",
+            "driver 580.65\ngpu 0 name H200\ngpu 0 total 150000000000\ngpu 0 used 0\n",
+        );
         std::fs::rename(project.path().join("empty"), project.path().join("gpu")).unwrap();
     }
 
@@ -193,6 +204,9 @@ fn gpu_memory_that_does_not_come_back_is_named() {
     assert!(project.path().join("early-2").exists(), "the wait is bounded");
     let warnings = ran.record()["warnings"].to_string();
     let told = "GPU 0 (H200) still holds 40.0 GiB: process ";
-    assert!(warnings.contains(told) && warnings.contains("40.0 GiB, 1s after its end"), "{warnings}");
+    assert!(
+        warnings.contains(told) && warnings.contains("40.0 GiB, 1s after its end"),
+        "{warnings}"
+    );
     assert!(ran.read("junit.xml").contains(told) || ran.stdout.contains(told), "{}", ran.stdout);
 }
