@@ -54,13 +54,53 @@ impl Fence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::pair;
+    use crate::cli::header::{HeaderInput, make};
+    use crate::cli::shape::{Choice, Overlay, Planned, plan};
+    use crate::engine::redact::Redactor;
+    use crate::record::{Earlier, Event};
+    use crate::run::{Conduct, conduct, pair};
+
+    /// A run that would take an hour of virtual time, broken after a minute; what was said of it.
+    fn broken_run() -> (String, Vec<Event>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("suite.toml");
+        let suite = "version = 1\n[suite]\nname = \"broken\"\n[engine]\nkind = \"sim\"\nclock = \"virtual\"\n\
+                     [[test]]\nkind = \"decode\"\nduration = \"1h\"\n";
+        std::fs::write(&path, suite).unwrap();
+        let planned = plan(&path, &Overlay::default(), &Choice::default(), false);
+        let Ok(Planned { plan, .. }) = planned else { panic!("the suite is right") };
+        let machine = crate::hardware::Facts::default();
+        let (flags, selection) = (Vec::new(), Vec::new());
+        let header =
+            make(&HeaderInput { plan: &plan, seed: 7, machine: &machine, flags, selection });
+        let (halter, halt) = pair();
+        let (sender, events) = std::sync::mpsc::channel();
+        let input = Conduct {
+            plan: &plan,
+            header: &header,
+            out: dir.path(),
+            executable: "tokgate".into(),
+            secrets: Vec::new(),
+            redactor: &Redactor::default(),
+            time_limit: None,
+            unfit: None,
+            earlier: Earlier::default(),
+        };
+        let fence = Fence::raise(&halter);
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(true).build().unwrap();
+        let local = tokio::task::LocalSet::new();
+        local.spawn_local(async {
+            tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+            panic!("a beat broke");
+        });
+        runtime.block_on(local.run_until(conduct(&input, sender, halt)));
+        (fence.lower().unwrap(), events.try_iter().collect())
+    }
 
     // One test: hooks are the whole process's.
     #[test]
     fn a_panic_anywhere_halts_the_run_and_is_told() {
-        let quiet = take_hook();
-        set_hook(Box::new(|_| {}));
         // In a task that nobody waits for, while the conductor waits for something else.
         let (halter, mut halt) = pair();
         let fence = Fence::raise(&halter);
@@ -93,6 +133,12 @@ mod tests {
         let fence = Fence::raise(&halter);
         assert_eq!(Fence::hold(|| 7), Some(7));
         assert_eq!((fence.lower(), halt.cause()), (None, None));
-        set_hook(quiet);
+
+        // In the midst of a run: it ends, and says no end, so that it can go on.
+        let (told, seen) = broken_run();
+        assert!(told.starts_with("a beat broke"), "{told}");
+        let begun = seen.iter().any(|event| matches!(event, Event::CellStarted { .. }));
+        let ended = seen.iter().any(|event| matches!(event, Event::RunFinished { .. }));
+        assert!(begun && !ended, "{seen:?}");
     }
 }

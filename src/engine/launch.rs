@@ -17,7 +17,7 @@ use super::ready::Listed;
 use super::redact::Redactor;
 use super::remote::Remote;
 use super::wait::{Wait, stranger};
-use super::{Facts, LaunchSpec};
+use super::{Facts, LaunchSpec, tree};
 use crate::clock::Clock;
 use crate::transport::Transport;
 
@@ -403,7 +403,8 @@ impl Running {
     /// Ids of the processes that belong to the engine now; none for one that was not started here.
     pub fn processes(&self) -> Vec<i32> {
         let root = self.process.as_ref().map(Supervised::supervisor);
-        root.map_or_else(Vec::new, super::tree::below)
+        let all = root.map(|root| tree::family(root, &tree::processes()));
+        all.iter().flatten().map(|process| process.pid).collect()
     }
 
     /// Resolves when the engine's process ends; never for an engine that was not started here.

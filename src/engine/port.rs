@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
 
-use super::tree::{Process, descendants, processes};
+use super::tree::{Process, family, processes};
 
 /// A port on `host` that is free now. Somebody may take it before the engine does, so it lies
 /// outside of the range from which the system gives ports to connections, where there is room:
@@ -77,8 +77,7 @@ pub(crate) fn listener(port: u16, hosts: &[IpAddr], root: i32) -> Listener {
         return Listener::Unknown;
     }
     let all = processes();
-    let mut ours = descendants(&[root], &all);
-    ours.extend(all.iter().filter(|process| process.pid == root).cloned());
+    let ours = family(root, &all);
     let held: Vec<Option<HashSet<u64>>> =
         ours.iter().map(|process| sockets_of(process.pid)).collect();
     let own: HashSet<u64> = held.iter().flatten().flatten().copied().collect();

@@ -63,7 +63,7 @@ fn stranded(all: &[Process], marked: impl Fn(&Process) -> Option<Vec<Identity>>)
     all.iter().filter(|p| !p.ended && found.contains(&p.pid)).cloned().collect()
 }
 
-/// Ends what earlier runs of this user left alive, and says which. Blocks until they are gone, about
+/// Ends what earlier runs of this user left alive; says which, and of those that outlive KILL that they do. Blocks until they are gone, about
 /// five seconds at most.
 #[cfg(target_os = "linux")]
 pub fn end_stranded() -> Vec<String> {
@@ -86,6 +86,10 @@ pub fn end_stranded() -> Vec<String> {
             signals.force(&left);
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+    let left: Vec<String> = find().iter().map(ToString::to_string).collect();
+    for name in names.iter_mut().filter(|name| left.contains(name)) {
+        name.push_str(", which is still there");
     }
     names
 }

@@ -129,7 +129,9 @@ impl State<'_> {
             Some(Cause::Signal(number)) => (Some(number), Some(StopReason::Signal)),
             Some(Cause::TimeLimit) => (None, Some(StopReason::TimeLimit)),
             Some(Cause::MaxFail) => (None, Some(StopReason::MaxFail)),
-            Some(Cause::Unwritable | Cause::Broken) => (None, None),
+            Some(Cause::Unwritable) => (None, None),
+            // No end is told, so that the run can go on.
+            Some(Cause::Broken) => return self.ended = true,
         };
         self.ended = true;
         self.events.send(Event::RunFinished { signal, stopped, at: self.seconds() });

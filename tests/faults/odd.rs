@@ -43,8 +43,9 @@ const MODELS: &str = r#"{"data":[{"id":"ours"}]}"#;
 const TOKEN: &str = r#"{"choices":[{"text":"a"}],"usage":{"completion_tokens":1}}"#;
 const GARBAGE: &[u8] = b"hello\r\n\x00\xff this is no HTTP\r\n";
 
-/// What an engine, odd in this way, answers to the nth request for a path.
-fn reply(odd: &str, path: &str, nth: usize) -> Reply {
+/// What an engine, odd in this way, answers to the nth request for a path, having been asked for its
+/// models so often.
+fn reply(odd: &str, path: &str, nth: usize, listings: usize) -> Reply {
     match (odd, path) {
         ("mute-health", "/health") => Reply::Nothing,
         ("mute-models", "/v1/models") => Reply::Nothing,
@@ -56,6 +57,7 @@ fn reply(odd: &str, path: &str, nth: usize) -> Reply {
         ("endless-health", "/health") | ("endless-canary", "/v1/completions") => Reply::Endless,
         ("trickle", "/health") => Reply::Trickle,
         ("loading", "/v1/models") if nth < 3 => Reply::Body(200, r#"{"data":[]}"#),
+        ("loading", "/v1/completions") if listings < 4 => Reply::Body(404, "no such model"),
         ("loading", "/v1/completions") if nth < 3 => Reply::Body(503, "loading"),
         ("loading", "/v1/completions") if nth < 6 => Reply::Body(500, "not warm"),
         ("never-loaded", "/v1/models") => Reply::Body(200, r#"{"data":[]}"#),
@@ -148,13 +150,13 @@ fn as_odd_engine() {
         let (odd, counts) = (odd.clone(), Arc::clone(&counts));
         std::thread::spawn(move || {
             let Some(path) = request(&stream) else { return };
-            let nth = {
+            let (nth, listings) = {
                 let mut counts = counts.lock().unwrap();
-                let count = counts.entry(path.clone()).or_default();
-                *count += 1;
-                *count - 1
+                let nth = counts.get(&path).copied().unwrap_or(0);
+                counts.insert(path.clone(), nth + 1);
+                (nth, counts.get("/v1/models").copied().unwrap_or(0))
             };
-            let _ = answer(stream, reply(&odd, &path, nth));
+            let _ = answer(stream, reply(&odd, &path, nth, listings));
         });
     }
 }
