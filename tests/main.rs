@@ -7,6 +7,7 @@ mod fuzz;
 mod guide;
 mod harness;
 mod measure;
+mod nvml;
 mod ranks;
 mod rejected;
 mod run;

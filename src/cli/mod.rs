@@ -10,6 +10,7 @@ mod check;
 mod completions;
 mod directory;
 mod exit;
+mod fence;
 mod header;
 mod init;
 mod list;

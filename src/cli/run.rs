@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::engine::redact::Redactor;
-use crate::engine::supervise as process;
+use crate::engine::{stranded, supervise as process};
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
@@ -25,6 +25,7 @@ use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
 
 use super::directory::{self, Directory, DirectoryError};
 use super::exit::{self, Exit};
+use super::fence::Fence;
 use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen, Trouble};
 use super::resume::{self, Course, Resume, Unfinished};
@@ -33,6 +34,8 @@ use super::{Global, say, secrecy};
 
 /// Room that is held back for the end of a run, in bytes: what the results of a small one need.
 const ROOM: usize = 256 * 1024;
+/// How long the end of engines is waited for when this program broke.
+const ENDING: Duration = Duration::from_secs(6);
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -128,6 +131,10 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     }
     directory::survive_size_limits();
     process::become_subreaper();
+    let stranded = stranded::end_stranded();
+    if !stranded.is_empty() {
+        say(&format!("warning: ended what an earlier run left behind: {}", stranded.join(", ")));
+    }
     for ready in &prepared {
         exit = exit.or(carry_out(ready, args, global));
         if matches!(exit, Exit::Signal(_)) {
@@ -234,8 +241,16 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     };
     match begun {
         Ok(opening) => {
-            let seen = watch(ready, args, global, &directory, opening, &machine);
-            conclude(ready, args, global, &directory, &seen)
+            let (seen, broken) = watch(ready, args, global, &directory, opening, &machine);
+            let exit = match &seen {
+                Some(seen) => conclude(ready, args, global, &directory, seen),
+                None => Exit::Unwritten,
+            };
+            let Some(words) = broken else { return exit };
+            say(&format!("error: tokgate itself broke, which is a bug: {words}"));
+            say("  help: what was finished is kept: go on with --resume, and report the bug");
+            // No verdict on the whole, where nothing else is worse. Without a record it is unwritten.
+            if seen.is_some() { exit.or(Exit::Engine) } else { exit }
         }
         Err(Trouble { said, help }) => {
             say(&format!("error: {said}"));
@@ -327,7 +342,8 @@ fn go_on(
     Ok(Opening { journal, room, record, event, earlier: history.earlier })
 }
 
-/// Runs conductor and onlooker side by side until both have ended.
+/// Runs conductor and onlooker side by side until both have ended. Should this program break, what it
+/// said; no record where that was the onlooker.
 fn watch(
     ready: &Ready,
     args: &Args,
@@ -335,7 +351,7 @@ fn watch(
     directory: &Directory,
     opening: Opening,
     machine: &hardware::Facts,
-) -> Seen {
+) -> (Option<Seen>, Option<String>) {
     let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
     let (halter, halt) = pair();
@@ -363,7 +379,8 @@ fn watch(
         unfit,
         earlier,
     };
-    std::thread::scope(|scope| {
+    let fence = Fence::raise(&halter);
+    let seen = std::thread::scope(|scope| {
         let watching = scope.spawn(move || onlooker.watch(receiver));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -372,20 +389,27 @@ fn watch(
         match runtime {
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
-                runtime.block_on(local.run_until(async {
-                    if let Err(error) = listen(&halter) {
-                        say(&format!("warning: signals are not caught: {error}"));
-                    }
-                    conduct(&conduct_input, sender, halt).await;
-                }));
+                let conducted = Fence::hold(|| {
+                    runtime.block_on(local.run_until(async {
+                        if let Err(error) = listen(&halter) {
+                            say(&format!("warning: signals are not caught: {error}"));
+                        }
+                        conduct(&conduct_input, sender, halt).await;
+                    }));
+                });
+                if conducted.is_none() {
+                    // Its launches were dropped, and their supervisors are ending them.
+                    runtime.block_on(process::all_gone(ENDING));
+                }
             }
             Err(error) => {
                 say(&format!("error: no runtime: {error}"));
                 drop(sender);
             }
         }
-        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+        watching.join().ok()
+    });
+    (seen, fence.lower())
 }
 
 /// Why nothing can be launched on this machine: it can't hold as many connections as a cell has

@@ -9,6 +9,7 @@ pub mod bare;
 mod drain;
 pub mod exposition;
 pub mod facts;
+mod guard;
 pub mod launch;
 pub mod log;
 pub mod metrics;
@@ -18,8 +19,10 @@ pub mod readings;
 pub mod ready;
 pub mod redact;
 pub mod remote;
+pub mod stranded;
 pub mod supervise;
 mod tree;
+mod wait;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The supervisor: a process between tokgate and an engine that ends the engine's whole tree,
 //! however tokgate dies.
 //!
-//! It is the hidden subcommand `__supervise` of the same executable. It has a session of its own,
-//! reads what to start and later orders from its standard input, which is at the same time the
+//! It is the hidden subcommand `__supervise` of the same executable. It has a session of its own and
+//! above it a guard (see `guard`), reads what to start and later orders from its standard input, which is at the same time the
 //! lifeline: when that ends, tokgate is gone. Being a child subreaper it inherits whatever the
 //! engine's processes leave behind, so that "no child left" means that nothing is left. Reports go
 //! to its standard output, a line each; its standard error is the log, into which `drain` leads what
@@ -98,11 +98,14 @@ pub(crate) enum Report {
     Note(String),
 }
 
-/// Runs the supervisor. `args` is what follows the subcommand, for people who read `ps` alone. To be
-/// called before any thread or runtime is started.
-pub fn main(_args: Vec<OsString>) -> ExitCode {
+/// Runs the supervisor. `args` is what follows the subcommand, for the guard and for people who read
+/// `ps`. To be called before any thread or runtime is started.
+pub fn main(args: Vec<OsString>) -> ExitCode {
     // Fails where the process leads a session or group already, which serves as well.
     let _ = rustix::process::setsid();
+    if let Some(code) = super::guard::stand(&args) {
+        return code;
+    }
     #[cfg(target_os = "linux")]
     {
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -233,6 +236,7 @@ fn spawn(argv: &[String], task: &Task, drain: &Drain) -> std::io::Result<i32> {
     command
         .args(arguments)
         .envs(task.env.iter().map(|(name, value)| (name, value)))
+        .env(super::stranded::VARIABLE, super::stranded::mark())
         .stdin(Stdio::null())
         .stdout(drain.entrance()?)
         .stderr(drain.entrance()?)

@@ -82,6 +82,17 @@ pub(crate) fn descendants(roots: &[i32], all: &[Process]) -> Vec<Process> {
     found
 }
 
+/// `root`, a leader of a session, with its session and all that descends from them: the session still
+/// tells what belongs to a leader that was killed.
+pub(crate) fn family(root: i32, all: &[Process]) -> Vec<Process> {
+    let near = all.iter().filter(|process| process.pid == root || process.session == root);
+    let near: Vec<Process> = near.cloned().collect();
+    let pids: Vec<i32> = near.iter().map(|process| process.pid).collect();
+    let mut family = descendants(&pids, all);
+    family.extend(near);
+    family
+}
+
 /// Sends `signal` to the very process that was seen; nothing where it is gone.
 #[cfg(target_os = "linux")]
 pub(crate) fn signal(seen: &Process, signal: Signal) {
@@ -203,6 +214,17 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, [3, 4]);
         assert!(descendants(&[4], &all).is_empty());
+    }
+
+    #[test]
+    fn a_family_is_known_by_its_session_where_its_root_is_gone() {
+        let of = |pid, parent, session| Process { session, ..process(pid, parent) };
+        // The root was 2; 3 fell to another parent, 4 left the session, 9 is somebody else.
+        let all = [of(1, 0, 1), of(3, 1, 2), of(4, 3, 4), of(9, 1, 9)];
+        let mut found: Vec<i32> = family(2, &all).iter().map(|p| p.pid).collect();
+        found.sort_unstable();
+        assert_eq!(found, [3, 4]);
+        assert_eq!(family(9, &all).len(), 1);
     }
 
     #[cfg(target_os = "linux")]

@@ -25,7 +25,8 @@ use super::demise::{Loss, Losses, cell_name, exit_words};
 use super::events::Events;
 use super::halt::{Cause, Halt};
 use super::prompts::Prompts;
-use super::start::Start;
+use super::start::{Start, in_virtual_time};
+use super::vacate::Vacancy;
 
 /// Engine and supervisor have this long to end once the run is being halted.
 const HALT_GRACE: Duration = Duration::from_secs(3);
@@ -74,8 +75,16 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
     let events = Events { to: events, redactor: conduct.redactor };
     let clock = Clock::start();
     let settled = conduct.earlier.finished.clone();
-    let mut state =
-        State { conduct, events: &events, clock, halt, prepared: false, settled, ended: false };
+    let mut state = State {
+        conduct,
+        events: &events,
+        clock,
+        halt,
+        prepared: false,
+        settled,
+        ended: false,
+        vacancy: Vacancy::default(),
+    };
     state.walk().await;
     if !state.ended {
         state.end(None);
@@ -94,6 +103,7 @@ pub(super) struct State<'a> {
     /// Cells that were finished before their turn: in an earlier session, or without an engine.
     pub(super) settled: BTreeSet<usize>,
     ended: bool,
+    vacancy: Vacancy,
 }
 
 /// What came of something that the engine or a halt may cut short.
@@ -135,6 +145,8 @@ impl State<'_> {
             Some(Cause::TimeLimit) => (None, Some(StopReason::TimeLimit)),
             Some(Cause::MaxFail) => (None, Some(StopReason::MaxFail)),
             Some(Cause::Unwritable) => (None, Some(StopReason::Unwritable)),
+            // No end is told, so that the run can go on.
+            Some(Cause::Broken) => return self.ended = true,
         };
         self.ended = true;
         self.events.send(Event::RunFinished { signal, stopped, at: self.seconds() });
@@ -178,6 +190,9 @@ impl State<'_> {
             while next < cells.end {
                 let began = self.clock.now();
                 let again = losses.all();
+                if self.takes_memory(launch) {
+                    self.vacancy.before().await;
+                }
                 let (running, runtime, transport) = match self.start(launch, restarts).await {
                     Ok(started) => started,
                     Err(Start::Halted(cause)) => {
@@ -199,9 +214,14 @@ impl State<'_> {
                             }
                         }
                         self.events.send(Event::LaunchFailed { launch, failure });
+                        self.vacated(launch).await;
+                        if self.ended {
+                            return;
+                        }
                         break;
                     }
                 };
+                self.vacancy.count(&running.processes());
                 let (running, served) =
                     self.serve(launch, next..cells.end, running, &runtime, transport).await;
                 let halted = match &served {
@@ -528,13 +548,17 @@ impl State<'_> {
         let setting = self.conduct.plan.launches[launch].setting as usize;
         let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
         if !halted {
+            self.vacancy.count(&running.processes());
             let came = tokio::select! {
                 biased;
                 cause = self.halted() => Err(cause),
                 report = running.stop(declared) => Ok(report),
             };
             match came {
-                Ok(report) => return self.stopped(launch, report),
+                Ok(report) => {
+                    self.stopped(launch, report);
+                    return self.vacated(launch).await;
+                }
                 Err(cause) => self.end_unless_ended(cause),
             }
         }
@@ -553,6 +577,37 @@ impl State<'_> {
                 let message = format!("launch {name} is still being ended by its supervisor");
                 self.events.send(Event::Warning { message });
             }
+        }
+    }
+
+    /// Whether a launch may take memory of GPUs that are seen from here.
+    fn takes_memory(&self, launch: usize) -> bool {
+        let plan = self.conduct.plan;
+        match plan.suite.settings[plan.launches[launch].setting as usize].engine.source {
+            EngineSource::Command(_) => !in_virtual_time(plan),
+            EngineSource::Url(_) | EngineSource::Sim { .. } => false,
+        }
+    }
+
+    /// Waits until the GPUs have the memory back that an ended engine took, as long as its stop may
+    /// take; warns of what they have not.
+    async fn vacated(&mut self, launch: usize) {
+        if !self.takes_memory(launch) {
+            return;
+        }
+        let planned = &self.conduct.plan.launches[launch];
+        let limit = self.conduct.plan.suite.settings[planned.setting as usize].engine.stop_grace;
+        let mut vacancy = std::mem::take(&mut self.vacancy);
+        let held = tokio::select! {
+            biased;
+            cause = self.halted() => return self.end_unless_ended(cause),
+            held = vacancy.wait(limit) => held,
+        };
+        self.vacancy = vacancy;
+        for held in held {
+            let waited = crate::quantity::print_duration(limit);
+            let message = format!("launch {}: {held}, {waited} after its end", planned.name);
+            self.events.send(Event::Warning { message });
         }
     }
 

@@ -15,6 +15,8 @@ pub enum Cause {
     MaxFail,
     /// The results can't be written.
     Unwritable,
+    /// This program broke.
+    Broken,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,7 +45,7 @@ impl Halter {
         self.0.send_modify(|state| match (state.cause, cause) {
             (None, _) => state.cause = Some(cause),
             (Some(_), Cause::Signal(_)) => state.hurry = true,
-            (Some(_), Cause::TimeLimit | Cause::MaxFail | Cause::Unwritable) => {}
+            (Some(_), Cause::TimeLimit | Cause::MaxFail | Cause::Unwritable | Cause::Broken) => {}
         });
     }
 }

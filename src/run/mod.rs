@@ -18,6 +18,7 @@ mod serve;
 mod signal;
 mod start;
 mod stream;
+mod vacate;
 mod watch;
 
 pub use conductor::{Conduct, Unfit, conduct};
