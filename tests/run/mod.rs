@@ -15,6 +15,7 @@ mod open_loop;
 mod page;
 mod prompted;
 mod resumed;
+mod selftest;
 mod served;
 mod simulated;
 mod written;
