@@ -22,6 +22,7 @@ mod resume;
 mod run;
 mod schema;
 mod secrecy;
+mod selftest;
 mod shape;
 mod voice;
 
@@ -130,6 +131,8 @@ enum Command {
     Schema(schema::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
+    /// Name the limits that could not fail, judging a finished run again with every metric worse
+    Selftest(selftest::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
@@ -187,6 +190,7 @@ pub fn main() -> ExitCode {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
+        Command::Selftest(args) => selftest::run(&args).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

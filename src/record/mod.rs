@@ -8,6 +8,7 @@ pub mod history;
 pub mod journal;
 pub mod judgement;
 pub mod run_record;
+pub mod sensitivity;
 pub mod wording;
 
 pub use event::Event;

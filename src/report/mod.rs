@@ -20,6 +20,7 @@ pub mod narrate;
 pub mod progress;
 pub mod sanitise;
 mod screen;
+pub mod selftest;
 
 #[cfg(test)]
 pub(crate) mod fixture;

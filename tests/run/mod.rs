@@ -15,6 +15,8 @@ mod open_loop;
 mod page;
 mod prompted;
 pub mod resumed;
+mod resumed;
+mod selftest;
 mod served;
 mod simulated;
 pub mod written;
