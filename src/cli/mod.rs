@@ -12,6 +12,7 @@ mod directory;
 mod exit;
 mod header;
 mod init;
+mod limit;
 mod list;
 mod onlooker;
 mod report;

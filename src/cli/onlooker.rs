@@ -52,10 +52,6 @@ impl Onlooker<'_> {
         let mut behind = false;
         let began = Instant::now();
         self.progress.see(&self.opening, &self.record);
-        // Failures of earlier sessions count.
-        if self.max_fail.is_some_and(|max| failures(&self.record) >= max) {
-            self.halter.halt(Cause::MaxFail);
-        }
         while let Ok(event) = events.recv() {
             if unwritten.is_none()
                 && let Err(error) = self.journal.append(&event)
@@ -97,7 +93,7 @@ impl Onlooker<'_> {
 }
 
 /// Cells that failed, and launches that failed with no such cell.
-fn failures(record: &RunRecord) -> usize {
+pub fn failures(record: &RunRecord) -> usize {
     let cells: Vec<usize> = (0..record.cells.len()).filter(|i| failed(&record.cells[*i])).collect();
     let launches = record.launches.iter().enumerate().filter(|(index, launch)| {
         launch.failure.is_some()

@@ -28,7 +28,7 @@ use super::tree;
 use super::trim::{self, Trim};
 
 pub use super::process::{
-    ExitInfo, SuperviseError, all_gone, become_subreaper, reap_strays, run_supervised,
+    ExitInfo, SuperviseError, all_gone, become_subreaper, hurry_all, reap_strays, run_supervised,
     use_executable,
 };
 
@@ -133,6 +133,7 @@ async fn supervise() -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut quit = signal(SignalKind::quit())?;
     let mut words = lifeline()?;
     let task: Task = match words.recv().await {
         Some(Word::Line(line)) => serde_json::from_str(&line)?,
@@ -161,6 +162,7 @@ async fn supervise() -> std::io::Result<()> {
             _ = terminate.recv() => watch.end_soon(),
             _ = interrupt.recv() => watch.end_soon(),
             _ = hangup.recv() => watch.end_soon(),
+            _ = quit.recv() => watch.end(Duration::ZERO),
             word = words.recv() => match word {
                 Some(Word::Line(line)) => match serde_json::from_str(&line) {
                     Ok(Order::Stop { grace }) => watch.end(grace),

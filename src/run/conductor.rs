@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::clock::Clock;
 use crate::engine::launch::{Running, StopReport};
 use crate::engine::redact::Redactor;
@@ -21,15 +23,15 @@ use crate::transport::Transport;
 
 use super::cell::{Bench, dialect, is_doubtful};
 use super::events::Events;
-use super::halt::{Cause, Halt};
+use super::halt::{Cause, Halt, Halter, Haste};
 use super::prompts::Prompts;
-use super::start::Start;
+use super::start::{Start, in_virtual_time};
 
 /// Engine and supervisor have this long to end once the run is being halted.
 const HALT_GRACE: Duration = Duration::from_secs(3);
-/// The end of an engine is waited for so long once the run is being halted; its supervisor goes on
-/// without us.
-const HALT_LIMIT: Duration = Duration::from_secs(6);
+/// The end of what was started is waited for so long in all once the run is being halted; supervisors
+/// go on without us. It is more than a stop command gets, and leaves time to say what came of the run.
+const HALT_LIMIT: Duration = Duration::from_millis(5500);
 /// A dead engine's connections break a little before its supervisor tells.
 const DEATH_LAG: Duration = Duration::from_millis(500);
 
@@ -47,7 +49,7 @@ pub struct Conduct<'a> {
     pub secrets: Vec<(String, String)>,
     /// Hides them.
     pub redactor: &'a Redactor,
-    /// `policy.time-limit` or the flag.
+    /// From when on the run is halted, counted from its beginning.
     pub time_limit: Option<Duration>,
     /// Launch nothing: why the machine is not what the suite declares.
     pub unfit: Option<Unfit>,
@@ -65,18 +67,35 @@ pub struct Unfit {
 }
 
 /// Carries out the plan. Call it inside a `LocalSet` of the runtime whose time it shall follow.
-pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
+pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halter) {
     let events = Events { to: events, redactor: conduct.redactor };
     let clock = Clock::start();
-    let settled = conduct.earlier.finished.clone();
-    let mut state =
-        State { conduct, events: &events, clock, halt, prepared: false, settled, ended: false };
-    state.walk().await;
+    let mut state = State {
+        conduct,
+        events: &events,
+        clock,
+        halt: halter.waiter(),
+        prepared: false,
+        settled: conduct.earlier.finished.clone(),
+        ended: false,
+        hurried: None,
+    };
+    let timed = async {
+        if let Some(limit) = conduct.time_limit {
+            clock.sleep_until(crate::clock::Stamp(0) + limit).await;
+            halter.halt(Cause::TimeLimit);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = timed => {}
+        () = state.walk() => {}
+    }
     if !state.ended {
         state.end(None);
     }
-    // A launch that was given up still has its supervisor, which is ending it.
-    process::all_gone(HALT_LIMIT).await;
+    state.leave().await;
 }
 
 pub(super) struct State<'a> {
@@ -89,6 +108,8 @@ pub(super) struct State<'a> {
     /// Cells that were finished before their turn: in an earlier session, or without an engine.
     pub(super) settled: BTreeSet<usize>,
     ended: bool,
+    /// When the end began to be pressing.
+    hurried: Option<std::time::Instant>,
 }
 
 /// What came of something that the engine or a halt may cut short.
@@ -114,10 +135,20 @@ impl State<'_> {
     }
 
     fn end(&mut self, cause: Option<Cause>) {
+        let warn = |message: String| self.events.send(Event::Warning { message });
         let (signal, stopped) = match cause {
             None => (None, None),
             Some(Cause::Signal(number)) => (Some(number), Some(StopReason::Signal)),
+            Some(Cause::Orphaned) => {
+                warn("the process that started this run is gone, and the run ended with it".into());
+                (Some(Signal::HUP.as_raw()), Some(StopReason::Signal))
+            }
             Some(Cause::TimeLimit) => (None, Some(StopReason::TimeLimit)),
+            Some(Cause::TimeUp(number)) => {
+                let name = process::words_of(None, Some(number));
+                warn(format!("{name} said that time is nearly up: ended as by a time limit"));
+                (None, Some(StopReason::TimeLimit))
+            }
             Some(Cause::MaxFail) => (None, Some(StopReason::MaxFail)),
             Some(Cause::Unwritable) => (None, None),
         };
@@ -125,21 +156,9 @@ impl State<'_> {
         self.events.send(Event::RunFinished { signal, stopped, at: self.seconds() });
     }
 
-    /// The end that is asked for, by anyone or by the time limit.
+    /// Waits until the end is asked for.
     pub(super) async fn halted(&self) -> Cause {
-        let mut halt = self.halt.clone();
-        let limit = self.conduct.time_limit;
-        let clock = self.clock;
-        let timed = async move {
-            match limit {
-                Some(limit) => clock.sleep_until(crate::clock::Stamp(0) + limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            cause = halt.wait() => cause,
-            () = timed => Cause::TimeLimit,
-        }
+        self.halt.clone().wait().await
     }
 
     async fn walk(&mut self) {
@@ -153,13 +172,13 @@ impl State<'_> {
                 self.refuse(launch, unfit);
                 continue;
             }
-            if let Some(cause) = self.halt.cause() {
-                self.end(Some(cause));
-                return;
-            }
             let mut next = cells.start;
             let mut restarts = 0;
             while next < cells.end {
+                if let Some(cause) = self.halt.cause() {
+                    self.end(Some(cause));
+                    return;
+                }
                 let began = self.clock.now();
                 let (running, runtime, transport) = match self.start(launch, restarts).await {
                     Ok(started) => started,
@@ -176,15 +195,12 @@ impl State<'_> {
                 };
                 let (running, served) =
                     self.serve(launch, next..cells.end, running, &runtime, transport).await;
-                let halted = match &served {
-                    Served::Halted(cause) => {
-                        // Reports first: whoever halts us may not wait for the engine.
-                        self.end(Some(*cause));
-                        true
-                    }
-                    Served::Whole | Served::Died { .. } => false,
-                };
-                self.stop(launch, running, halted).await;
+                match &served {
+                    // Reports first: whoever halts us may not wait for the engine.
+                    Served::Halted(cause) => self.end(Some(*cause)),
+                    Served::Whole | Served::Died { .. } => {}
+                }
+                self.stop(launch, running).await;
                 if self.ended {
                     return;
                 }
@@ -434,37 +450,70 @@ impl State<'_> {
         self.events.send(Event::CellFinished { cell, state, seconds });
     }
 
-    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, soon.
-    async fn stop(&mut self, launch: usize, mut running: Running, halted: bool) {
+    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, as soon as
+    /// is asked.
+    async fn stop(&mut self, launch: usize, mut running: Running) {
         let setting = self.conduct.plan.launches[launch].setting as usize;
         let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
-        if !halted {
-            let came = tokio::select! {
-                biased;
-                cause = self.halted() => Err(cause),
-                report = running.stop(declared) => Ok(report),
+        let mut halt = self.halt.clone();
+        loop {
+            let haste = halt.haste();
+            let (grace, limit) = match haste {
+                Haste::Orderly => (declared, Duration::MAX),
+                Haste::Soon => (declared.min(HALT_GRACE), self.left()),
+                Haste::Now => (Duration::ZERO, self.left()),
+                Haste::Leave => (Duration::ZERO, Duration::ZERO),
             };
-            match came {
-                Ok(report) => return self.stopped(launch, report),
-                Err(cause) => self.end_unless_ended(cause),
+            let report = tokio::select! {
+                biased;
+                report = tokio::time::timeout(limit, running.stop(grace)) => report,
+                () = halt.sooner(haste) => {
+                    if let Some(cause) = halt.cause() {
+                        self.end_unless_ended(cause);
+                    }
+                    continue;
+                }
+            };
+            match report {
+                Ok(report) => self.stopped(launch, report),
+                Err(_) => {
+                    let name = &self.conduct.plan.launches[launch].name;
+                    let message = format!("launch {name} is still being ended by its supervisor");
+                    self.events.send(Event::Warning { message });
+                }
             }
+            return;
+        }
+    }
+
+    /// Waits for the supervisors of what was given up: a launch, a tool, a setup command. They are ending
+    /// it by themselves.
+    async fn leave(&mut self) {
+        if in_virtual_time(self.conduct.plan) {
+            // They live in real time.
+            tokio::time::resume();
         }
         let mut halt = self.halt.clone();
-        let ending = async {
-            tokio::select! {
-                report = running.stop(declared.min(HALT_GRACE)) => return report,
-                () = halt.hurry() => {}
+        loop {
+            let haste = halt.haste();
+            match haste {
+                Haste::Orderly | Haste::Soon => {}
+                Haste::Now => process::hurry_all(),
+                Haste::Leave => return,
             }
-            running.stop(Duration::ZERO).await
-        };
-        match tokio::time::timeout(HALT_LIMIT, ending).await {
-            Ok(report) => self.stopped(launch, report),
-            Err(_) => {
-                let name = &self.conduct.plan.launches[launch].name;
-                let message = format!("launch {name} is still being ended by its supervisor");
-                self.events.send(Event::Warning { message });
+            let limit = self.left();
+            tokio::select! {
+                biased;
+                () = process::all_gone(limit) => return,
+                () = halt.sooner(haste) => {}
             }
         }
+    }
+
+    /// What is left of the time in which a halted run ends.
+    fn left(&mut self) -> Duration {
+        let since = *self.hurried.get_or_insert_with(std::time::Instant::now);
+        HALT_LIMIT.saturating_sub(since.elapsed())
     }
 
     fn stopped(&self, launch: usize, report: StopReport) {

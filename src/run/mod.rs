@@ -11,6 +11,7 @@ mod decode;
 mod events;
 mod halt;
 mod heartbeat;
+mod parent;
 mod prefill;
 mod prompts;
 mod serve;
@@ -20,6 +21,7 @@ mod stream;
 mod watch;
 
 pub use conductor::{Conduct, Unfit, conduct};
-pub use halt::{Cause, Halt, Halter, pair};
-pub use signal::listen;
+pub use halt::{Cause, Halt, Halter, Haste};
+pub use parent::Parent;
+pub use signal::Signals;
 pub use start::in_virtual_time;

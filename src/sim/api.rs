@@ -51,6 +51,8 @@ struct Inner {
     clock: Clock,
     ready: Stamp,
     requests: AtomicU64,
+    /// Requests on paths that may be mute.
+    mute: AtomicU64,
     truth: Option<Truth>,
     started: u64,
 }
@@ -96,6 +98,7 @@ impl Api {
             clock,
             ready,
             requests: AtomicU64::new(0),
+            mute: AtomicU64::new(0),
             truth,
             started: epoch(),
         };
@@ -116,6 +119,13 @@ impl Api {
             return empty(StatusCode::SERVICE_UNAVAILABLE);
         }
         let path = request.uri().path().to_owned();
+        let (faults, seed) = (&self.inner.profile.faults, self.inner.seed);
+        if script::may_be_mute(faults, &path) {
+            let ordinal = self.inner.mute.fetch_add(1, Ordering::Relaxed) + 1;
+            if script::is_mute(faults, seed, &path, ordinal) {
+                return std::future::pending().await;
+            }
+        }
         let post = match path.as_str() {
             "/health" | "/ping" | "/version" | "/metrics" | "/v1/models" => false,
             "/v1/completions" | "/v1/chat/completions" | "/tokenize" | "/detokenize" => true,

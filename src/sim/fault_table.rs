@@ -28,6 +28,7 @@ pub(crate) struct FaultTable {
     context: Option<Count>,
     batch: Option<u64>,
     tokens: Option<Count>,
+    path: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -43,6 +44,7 @@ enum FaultKind {
     Truncate,
     Slow,
     Leak,
+    Mute,
 }
 
 /// `requests = { … }` of a fault.
@@ -101,6 +103,10 @@ impl FaultTable {
             FaultKind::Leak => {
                 Fault::Leak { tokens: self.tokens.take().ok_or_else(|| missing("tokens"))?.0 }
             }
+            FaultKind::Mute => Fault::Mute {
+                path: self.path.take().ok_or_else(|| missing("path"))?,
+                pick: self.pick()?,
+            },
         };
         match self.left_over() {
             Some(key) => Err(format!("`{key}` has no meaning for this kind of fault: remove it")),
@@ -144,6 +150,7 @@ impl FaultTable {
             ("context", self.context.is_some()),
             ("batch", self.batch.is_some()),
             ("tokens", self.tokens.is_some()),
+            ("path", self.path.is_some()),
         ];
         keys.iter().find(|(_, given)| *given).map(|(key, _)| *key)
     }

@@ -153,7 +153,8 @@ impl<R> Scheduler<R> {
                 | Fault::Status { .. }
                 | Fault::StreamError { .. }
                 | Fault::Truncate { .. }
-                | Fault::Slow { .. } => {}
+                | Fault::Slow { .. }
+                | Fault::Mute { .. } => {}
             }
         }
         Scheduler {

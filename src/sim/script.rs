@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Slow { by: f64, what: Slowed, context: Option<u64>, batch: Option<u64> },
     /// Each finished request keeps so many tokens of KV cache for ever.
     Leak { tokens: u64 },
+    /// What is asked on this path gets no answer; requests are counted on such paths alone.
+    Mute { path: String, pick: Pick },
 }
 
 /// How a process ends.
@@ -131,10 +133,24 @@ pub(crate) fn fate(faults: &[Fault], seed: u64, request: &Asked) -> Fate {
             | Fault::DieWhileLoading(_)
             | Fault::Hang { .. }
             | Fault::Slow { .. }
-            | Fault::Leak { .. } => {}
+            | Fault::Leak { .. }
+            | Fault::Mute { .. } => {}
         }
     }
     fate
+}
+
+/// Whether paths like this one are counted, since a fault may leave them without an answer.
+pub(crate) fn may_be_mute(faults: &[Fault], asked: &str) -> bool {
+    faults.iter().any(|fault| matches!(fault, Fault::Mute { path, .. } if path == asked))
+}
+
+/// Whether a request, counted from 1 on paths that may be mute, gets no answer.
+pub(crate) fn is_mute(faults: &[Fault], seed: u64, asked: &str, ordinal: u64) -> bool {
+    let request = Asked { ordinal, output: u64::MAX };
+    faults.iter().enumerate().any(|(index, fault)| {
+        matches!(fault, Fault::Mute { path, pick } if path == asked && pick.hits(seed, index, &request))
+    })
 }
 
 /// Factor on a step (or else on a first token) of so many streams at a mean context.
