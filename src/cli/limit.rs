@@ -31,8 +31,7 @@ pub fn time_limit(text: &str) -> Result<TimeLimit, String> {
 
 /// Reads `--max-fail`.
 pub fn max_fail(text: &str) -> Result<NonZeroUsize, String> {
-    let number: usize =
-        text.parse().map_err(|_| "write a number of cells, like 3".to_owned())?;
+    let number: usize = text.parse().map_err(|_| "write a number of cells, like 3".to_owned())?;
     NonZeroUsize::new(number).ok_or_else(|| {
         "no run could begin; write 1 to end after the first failed cell, or leave it away to run all"
             .to_owned()

@@ -5,7 +5,7 @@
 //! still reaches stdout.
 
 use std::path::Path;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 use crate::record::journal::Journal;
@@ -33,6 +33,8 @@ pub struct Onlooker<'a> {
     pub halter: Halter,
     /// Ends the run after so many failed cells.
     pub max_fail: Option<usize>,
+    /// Told of each event that may be a failure once it has been counted.
+    pub counted: Option<Sender<()>>,
 }
 
 /// What came of it.
@@ -61,12 +63,16 @@ impl Onlooker<'_> {
             }
             self.record.apply(&event);
             behind = true;
-            self.progress.see(&event, &self.record);
             let last = matches!(event, Event::RunFinished { .. });
             let cell = matches!(event, Event::CellFinished { .. } | Event::LaunchFailed { .. });
             if cell && self.max_fail.is_some_and(|max| failures(&self.record) >= max) {
                 self.halter.halt(Cause::MaxFail);
             }
+            if let (true, Some(counted)) = (cell, &self.counted) {
+                // A conductor that has ended does not wait for it.
+                let _ = counted.send(());
+            }
+            self.progress.see(&event, &self.record);
             if unwritten.is_none() && (last || (cell && pace.due(began.elapsed()))) {
                 let before = began.elapsed();
                 unwritten = self.write();

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::engine::redact::{Redactor, check_secret};
@@ -128,7 +129,9 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     process::become_subreaper();
     let signals = Signals::listen(parent, |signal| {
         // Standard error may be what blocks.
-        std::thread::spawn(|| say("warning: the run did not end in time, and is left as it stands"));
+        std::thread::spawn(|| {
+            say("warning: the run did not end in time, and is left as it stands")
+        });
         std::thread::sleep(LAST_WORDS);
         std::process::exit(Exit::Signal(signal).code().into());
     });
@@ -136,15 +139,15 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         say(&format!("warning: signals are not caught: {error}"));
         Signals::default()
     });
-    let mut course = Shares { limits, signals };
+    let mut shares = Shares { limits, signals };
     for ready in &prepared {
         // A suite whose turn does not come has reports that say so, and not those of the day before.
-        exit = exit.or(carry_out(ready, args, global, &mut course));
+        exit = exit.or(carry_out(ready, args, global, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
     }
-    if let Some(signal) = course.signals.first() {
+    if let Some(signal) = shares.signals.first() {
         exit = exit.or(Exit::Signal(signal));
     }
     exit.into()
@@ -360,6 +363,7 @@ fn watch(
         halter.halt(Cause::MaxFail);
     }
     let (sender, receiver) = std::sync::mpsc::channel();
+    let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
     let onlooker = Onlooker {
         record,
@@ -370,6 +374,7 @@ fn watch(
         progress: Progress::start(global.progress_style(), global.verbose),
         halter: halter.clone(),
         max_fail,
+        counted: max_fail.map(|_| teller),
     };
     let conduct_input = Conduct {
         plan: &ready.plan,
@@ -379,6 +384,7 @@ fn watch(
         secrets: ready.secrets.clone(),
         redactor: &ready.redactor,
         time_limit: shares.limits.time_left(ready.plan.suite.policy.time_limit),
+        counted: max_fail.map(|_| Mutex::new(counted)),
         unfit,
         earlier,
     };

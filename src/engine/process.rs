@@ -315,7 +315,8 @@ pub fn hurry_all() {
     use rustix::process::{Pid, Signal, kill_process};
     let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
     // None of them has been collected, so that no other process has its number.
-    for pid in supervisors.iter().flat_map(|known| &known.alive).filter_map(|it| Pid::from_raw(*it)) {
+    for pid in supervisors.iter().flat_map(|known| &known.alive).filter_map(|it| Pid::from_raw(*it))
+    {
         let _ = kill_process(pid, Signal::QUIT);
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -51,6 +52,9 @@ pub struct Conduct<'a> {
     pub redactor: &'a Redactor,
     /// From when on the run is halted, counted from its beginning.
     pub time_limit: Option<Duration>,
+    /// Where failures end the run: says of each event that may be one that it has been counted, so that no
+    /// cell begins that should not.
+    pub counted: Option<Mutex<Receiver<()>>>,
     /// Launch nothing: why the machine is not what the suite declares.
     pub unfit: Option<Unfit>,
     /// What the sessions before this one have done.
@@ -68,7 +72,8 @@ pub struct Unfit {
 
 /// Carries out the plan. Call it inside a `LocalSet` of the runtime whose time it shall follow.
 pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halter) {
-    let events = Events { to: events, redactor: conduct.redactor };
+    let counted = conduct.counted.as_ref();
+    let events = Events { to: events, redactor: conduct.redactor, counted };
     let clock = Clock::start();
     let mut state = State {
         conduct,
@@ -80,6 +85,10 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halt
         ended: false,
         hurried: None,
     };
+    if conduct.time_limit.is_some_and(|limit| limit.is_zero()) {
+        // A timer would fire a little later.
+        halter.halt(Cause::TimeLimit);
+    }
     let timed = async {
         if let Some(limit) = conduct.time_limit {
             clock.sleep_until(crate::clock::Stamp(0) + limit).await;

@@ -59,9 +59,7 @@ impl State {
             (
                 0,
                 None
-                | Some(
-                    Cause::Signal(_) | Cause::Orphaned | Cause::MaxFail | Cause::Unwritable,
-                ),
+                | Some(Cause::Signal(_) | Cause::Orphaned | Cause::MaxFail | Cause::Unwritable),
             ) => Haste::Orderly,
             (2, _) => Haste::Now,
             (3.., _) => Haste::Leave,
