@@ -38,9 +38,9 @@ pub fn max_fail(text: &str) -> Result<NonZeroUsize, String> {
     })
 }
 
-/// What the suites of a command share.
+/// What is left to the suites of a command.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Limits {
     began: Instant,
     /// The flag.
     time: Option<TimeLimit>,
@@ -48,10 +48,10 @@ pub struct Shared {
     failures: Option<usize>,
 }
 
-impl Shared {
+impl Limits {
     /// Begins to count.
-    pub fn begin(time: Option<TimeLimit>, failures: Option<usize>) -> Shared {
-        Shared { began: Instant::now(), time, failures }
+    pub fn begin(time: Option<TimeLimit>, failures: Option<usize>) -> Limits {
+        Limits { began: Instant::now(), time, failures }
     }
 
     /// When the suite that begins now has to be halted; `own` is what it says of itself, which the flag
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn the_flag_goes_before_the_suite_and_both_may_be_absent() {
         let own = Some(TimeLimit::After(100 * S));
-        assert_eq!(Shared::begin(None, None).time_left(own), Some(94 * S));
-        assert_eq!(Shared::begin(None, None).time_left(None), None);
-        let flag = Shared::begin(Some(TimeLimit::After(50 * S)), None);
+        assert_eq!(Limits::begin(None, None).time_left(own), Some(94 * S));
+        assert_eq!(Limits::begin(None, None).time_left(None), None);
+        let flag = Limits::begin(Some(TimeLimit::After(50 * S)), None);
         assert!(flag.time_left(own).is_some_and(|left| left <= 45 * S && left > 30 * S));
     }
 
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn failures_count_over_all_suites() {
-        let mut shared = Shared::begin(None, Some(3));
-        shared.failed(1);
-        assert_eq!(shared.failures_left(), Some(2));
-        shared.failed(4);
-        assert_eq!(shared.failures_left(), Some(0));
-        let mut endless = Shared::begin(None, None);
+        let mut limits = Limits::begin(None, Some(3));
+        limits.failed(1);
+        assert_eq!(limits.failures_left(), Some(2));
+        limits.failed(4);
+        assert_eq!(limits.failures_left(), Some(0));
+        let mut endless = Limits::begin(None, None);
         endless.failed(9);
         assert_eq!(endless.failures_left(), None);
     }

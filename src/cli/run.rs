@@ -26,7 +26,7 @@ use crate::suite::model::{SecretSource, TimeLimit};
 use super::directory::{Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
-use super::limit::{self, Shared};
+use super::limit::{self, Limits};
 use super::onlooker::{Onlooker, Seen, failures};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
@@ -86,7 +86,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> ExitCode {
     let parent = Parent::now();
     let most = if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) };
-    let limits = Shared::begin(args.time_limit, most);
+    let limits = Limits::begin(args.time_limit, most);
     let mut prepared = Vec::new();
     let mut exit = Exit::Pass;
     for path in &args.suites {
@@ -155,7 +155,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
 
 /// What the suites of a command share.
 struct Shares {
-    limits: Shared,
+    limits: Limits,
     signals: Signals,
 }
 

@@ -23,11 +23,19 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether somebody asks who may not wait long, each time he asks less.
+    /// Whether somebody asks who may not wait long, and less each time he asks.
     fn is_pressing(self) -> bool {
         match self {
             Cause::Signal(_) | Cause::Orphaned => true,
             Cause::TimeLimit | Cause::TimeUp(_) | Cause::MaxFail | Cause::Unwritable => false,
+        }
+    }
+
+    /// Whether time is up.
+    fn is_late(self) -> bool {
+        match self {
+            Cause::TimeLimit | Cause::TimeUp(_) => true,
+            Cause::Signal(_) | Cause::Orphaned | Cause::MaxFail | Cause::Unwritable => false,
         }
     }
 }
@@ -50,19 +58,17 @@ struct State {
     cause: Option<Cause>,
     /// How often somebody asked who may not wait long.
     pressed: u8,
+    /// Whether time is up.
+    late: bool,
 }
 
 impl State {
     fn haste(self) -> Haste {
-        match (self.pressed, self.cause) {
-            (0, Some(Cause::TimeLimit | Cause::TimeUp(_))) | (1, _) => Haste::Soon,
-            (
-                0,
-                None
-                | Some(Cause::Signal(_) | Cause::Orphaned | Cause::MaxFail | Cause::Unwritable),
-            ) => Haste::Orderly,
-            (2, _) => Haste::Now,
-            (3.., _) => Haste::Leave,
+        match self.pressed {
+            0 if !self.late => Haste::Orderly,
+            0 | 1 => Haste::Soon,
+            2 => Haste::Now,
+            3.. => Haste::Leave,
         }
     }
 }
@@ -87,6 +93,7 @@ impl Halter {
         self.0.send_modify(|state| {
             state.cause.get_or_insert(cause);
             state.pressed = state.pressed.saturating_add(u8::from(cause.is_pressing()));
+            state.late |= cause.is_late();
         });
     }
 
@@ -167,6 +174,7 @@ mod tests {
         let (failed, signal) = (Cause::MaxFail, Cause::Signal(15));
         assert_eq!(after(&[failed, Cause::Unwritable]), (Some(failed), Haste::Orderly));
         assert_eq!(after(&[failed, signal]), (Some(failed), Haste::Soon));
+        assert_eq!(after(&[failed, Cause::TimeLimit]), (Some(failed), Haste::Soon));
         assert_eq!(after(&[failed, signal, signal]), (Some(failed), Haste::Now));
     }
 }

@@ -3,8 +3,9 @@
 //! before they kill, end it as a time limit does.
 //!
 //! They are heard on a thread of their own, so that a run that blocks hears them, between two suites too;
-//! and a run that does not end in time after the first is ended from there. What is ignored from the start
-//! stays so, except SIGINT: `nohup` asks for the one, a script's `&` for the other without meaning it.
+//! and a run that does not end in time after the first is ended from there. A SIGHUP that is ignored from the
+//! start stays so, which is how `nohup` asks to go on. SIGINT does not: a script's `&` has it ignored without
+//! meaning the run.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

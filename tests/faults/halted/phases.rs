@@ -211,7 +211,7 @@ fn sigint_and_sighup_do_so_too() {
 }
 
 #[test]
-#[ignore = "every signal in every phase takes minutes"]
+#[ignore = "half of it runs anyway"]
 fn every_signal_in_every_phase() {
     each(|_, _| true);
 }
