@@ -58,7 +58,7 @@ mod tests {
     use crate::cli::shape::{Choice, Overlay, Planned, plan};
     use crate::engine::redact::Redactor;
     use crate::record::{Earlier, Event};
-    use crate::run::{Conduct, conduct, pair};
+    use crate::run::{Conduct, Halter, conduct};
 
     /// A run that would take an hour of virtual time, broken after a minute; what was said of it.
     fn broken_run() -> (String, Vec<Event>) {
@@ -79,7 +79,7 @@ mod tests {
             selection,
             redactor: &Redactor::default(),
         });
-        let (halter, halt) = pair();
+        let halter = Halter::default();
         let (sender, events) = std::sync::mpsc::channel();
         let input = Conduct {
             plan: &plan,
@@ -89,6 +89,7 @@ mod tests {
             secrets: Vec::new(),
             redactor: &Redactor::default(),
             time_limit: None,
+            counted: None,
             unfit: None,
             earlier: Earlier::default(),
         };
@@ -100,7 +101,7 @@ mod tests {
             tokio::time::sleep(std::time::Duration::from_secs(60)).await;
             panic!("a beat broke");
         });
-        runtime.block_on(local.run_until(conduct(&input, sender, halt)));
+        runtime.block_on(local.run_until(conduct(&input, sender, &halter)));
         (fence.lower().unwrap(), events.try_iter().collect())
     }
 
@@ -108,7 +109,8 @@ mod tests {
     #[test]
     fn a_panic_anywhere_halts_the_run_and_is_told() {
         // In a task that nobody waits for, while the conductor waits for something else.
-        let (halter, mut halt) = pair();
+        let halter = Halter::default();
+        let mut halt = halter.waiter();
         let fence = Fence::raise(&halter);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let cause = runtime.block_on(async {
@@ -120,7 +122,8 @@ mod tests {
         assert!(words.starts_with("a task broke (at src/cli/fence.rs:"), "{words}");
 
         // In the conductor itself; the runtime can still wait for supervisors.
-        let (halter, halt) = pair();
+        let halter = Halter::default();
+        let halt = halter.waiter();
         let fence = Fence::raise(&halter);
         let none = Fence::hold(|| runtime.block_on(async { panic!("{} broke", "all") }));
         assert!(none.is_none());
@@ -129,13 +132,15 @@ mod tests {
         assert!(fence.lower().unwrap().starts_with("all broke"));
 
         // In a thread.
-        let (halter, halt) = pair();
+        let halter = Halter::default();
+        let halt = halter.waiter();
         let fence = Fence::raise(&halter);
         assert!(std::thread::spawn(|| panic!("the onlooker broke")).join().is_err());
         assert_eq!(halt.cause(), Some(Cause::Broken));
         assert!(fence.lower().unwrap().starts_with("the onlooker broke"));
 
-        let (halter, halt) = pair();
+        let halter = Halter::default();
+        let halt = halter.waiter();
         let fence = Fence::raise(&halter);
         assert_eq!(Fence::hold(|| 7), Some(7));
         assert_eq!((fence.lower(), halt.cause()), (None, None));

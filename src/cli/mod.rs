@@ -13,6 +13,7 @@ mod exit;
 mod fence;
 mod header;
 mod init;
+mod limit;
 mod list;
 mod lock;
 mod onlooker;

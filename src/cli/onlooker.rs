@@ -11,7 +11,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 use crate::record::journal::{Journal, JournalError};
@@ -44,6 +44,8 @@ pub struct Onlooker<'a> {
     pub halter: Halter,
     /// Ends the run after so many failed cells.
     pub max_fail: Option<usize>,
+    /// Told of each event that may be a failure once it has been counted.
+    pub counted: Option<Sender<()>>,
 }
 
 /// What came of it.
@@ -94,10 +96,6 @@ impl Onlooker<'_> {
         let mut behind = false;
         let began = Instant::now();
         self.progress.see(&self.opening, &self.record);
-        // Failures of earlier sessions count.
-        if self.max_fail.is_some_and(|max| failures(&self.record) >= max) {
-            self.halter.halt(Cause::MaxFail);
-        }
         while let Ok(event) = events.recv() {
             if let Err(error) = self.journal.append(&event)
                 && cut.is_none()
@@ -109,12 +107,16 @@ impl Onlooker<'_> {
             }
             self.record.apply(&event);
             behind = true;
-            self.progress.see(&event, &self.record);
             let last = matches!(event, Event::RunFinished { .. });
             let cell = matches!(event, Event::CellFinished { .. } | Event::LaunchFailed { .. });
             if cell && self.max_fail.is_some_and(|max| failures(&self.record) >= max) {
                 self.halter.halt(Cause::MaxFail);
             }
+            if let (true, Some(counted)) = (cell, &self.counted) {
+                // A conductor that has ended does not wait for it.
+                let _ = counted.send(());
+            }
+            self.progress.see(&event, &self.record);
             if last || (cell && pace.due(began.elapsed())) {
                 let before = began.elapsed();
                 let now = self.write();
@@ -151,7 +153,7 @@ impl Onlooker<'_> {
 }
 
 /// Cells that failed, and launches that failed with no such cell.
-fn failures(record: &RunRecord) -> usize {
+pub fn failures(record: &RunRecord) -> usize {
     let cells: Vec<usize> = (0..record.cells.len()).filter(|i| failed(&record.cells[*i])).collect();
     let launches = record.launches.iter().enumerate().filter(|(index, launch)| {
         launch.failure.is_some()

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::engine::redact::Redactor;
@@ -15,19 +16,21 @@ use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
 use crate::record::event::StopReason;
 use crate::record::journal::Journal;
-use crate::record::run_record::RunHeader;
+use crate::record::run_record::{CellOutcome, CellState, RunHeader};
 use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
-use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
+use crate::run::{Cause, Conduct, Halter, Parent, Signals, Unfit, conduct, in_virtual_time};
+use crate::suite::model::TimeLimit;
 
 use super::directory::{self, Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::fence::Fence;
 use super::header::{self, HeaderInput};
-use super::onlooker::{Onlooker, Seen, Trouble};
+use super::limit::{self, Limits};
+use super::onlooker::{Onlooker, Seen, Trouble, failures};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::{Global, say, secrecy};
@@ -36,6 +39,9 @@ use super::{Global, say, secrecy};
 const ROOM: usize = 256 * 1024;
 /// How long the end of engines is waited for when this program broke.
 const ENDING: Duration = Duration::from_secs(6);
+
+/// How long a run that does not end in time tries to say so.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -73,23 +79,19 @@ pub struct Args {
     #[arg(long, conflicts_with = "max_fail")]
     fail_fast: bool,
     /// End after N failed cells
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = limit::max_fail)]
     max_fail: Option<std::num::NonZeroUsize>,
-    /// End after this time, like 90m; cells that have not run by then are errors
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    time_limit: Option<Duration>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    crate::quantity::parse_duration(text).map_err(|error| {
-        error
-            .help
-            .map_or_else(|| error.message.clone(), |help| format!("{}; {help}", error.message))
-    })
+    /// End after this time, like 90m, or auto: before the Slurm job does; cells that have not run by then
+    /// are errors
+    #[arg(long, value_name = "TIME", value_parser = limit::time_limit)]
+    time_limit: Option<TimeLimit>,
 }
 
 /// Runs the suites.
 pub fn run(args: &Args, global: &Global) -> ExitCode {
+    let parent = Parent::now();
+    let most = if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) };
+    let limits = Limits::begin(args.time_limit, most);
     let mut prepared = Vec::new();
     let mut exit = Exit::Pass;
     for path in &args.suites {
@@ -135,16 +137,36 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     if !stranded.is_empty() {
         say(&format!("warning: ended what an earlier run left behind: {}", stranded.join(", ")));
     }
+    let signals = Signals::listen(parent, |signal| {
+        // Standard error may be what blocks.
+        std::thread::spawn(|| {
+            say("warning: the run did not end in time, and is left as it stands")
+        });
+        std::thread::sleep(LAST_WORDS);
+        std::process::exit(Exit::Signal(signal).code().into());
+    });
+    let signals = signals.unwrap_or_else(|error| {
+        say(&format!("warning: signals are not caught: {error}"));
+        Signals::default()
+    });
+    let mut shares = Shares { limits, signals };
     for ready in &prepared {
-        exit = exit.or(carry_out(ready, args, global));
-        if matches!(exit, Exit::Signal(_)) {
-            break;
-        }
+        // A suite whose turn does not come has reports that say so, and not those of the day before.
+        exit = exit.or(carry_out(ready, args, global, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
     }
+    if let Some(signal) = shares.signals.first() {
+        exit = exit.or(Exit::Signal(signal));
+    }
     exit.into()
+}
+
+/// What the suites of a command share.
+struct Shares {
+    limits: Limits,
+    signals: Signals,
 }
 
 /// A suite ready to run.
@@ -191,7 +213,7 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
-fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
+fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
         Some(Resume::Dir(dir)) => Some(dir.clone()),
@@ -234,6 +256,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
             let record = history.record;
             let written = report::write_all(&directory.path, &record, args.junit_dialect);
             let unwritten = written.err().map(Trouble::from);
+            shares.limits.failed(failures(&record));
             let seen = Seen { record, unwritten, cut: None };
             return conclude(ready, args, global, &directory, &seen);
         }
@@ -241,9 +264,12 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     };
     match begun {
         Ok(opening) => {
-            let (seen, broken) = watch(ready, args, global, &directory, opening, &machine);
+            let (seen, broken) = watch(ready, args, global, &directory, opening, &machine, shares);
             let exit = match &seen {
-                Some(seen) => conclude(ready, args, global, &directory, seen),
+                Some(seen) => {
+                    shares.limits.failed(failures(&seen.record));
+                    conclude(ready, args, global, &directory, seen)
+                }
                 None => Exit::Unwritten,
             };
             let Some(words) = broken else { return exit };
@@ -351,11 +377,19 @@ fn watch(
     directory: &Directory,
     opening: Opening,
     machine: &hardware::Facts,
+    shares: &Shares,
 ) -> (Option<Seen>, Option<String>) {
     let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
-    let (halter, halt) = pair();
+    let halter = Halter::default();
+    shares.signals.tell(&halter);
+    let max_fail = shares.limits.failures_left();
+    // Failures of earlier sessions count, and so do those of the suites before.
+    if max_fail.is_some_and(|most| failures(&record) >= most) {
+        halter.halt(Cause::MaxFail);
+    }
     let (sender, receiver) = std::sync::mpsc::channel();
+    let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
     let onlooker = Onlooker {
         record,
@@ -366,7 +400,8 @@ fn watch(
         dialect: args.junit_dialect,
         progress: Progress::start(global.progress_style(), global.verbose),
         halter: halter.clone(),
-        max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) },
+        max_fail,
+        counted: max_fail.map(|_| teller),
     };
     let conduct_input = Conduct {
         plan: &ready.plan,
@@ -375,7 +410,8 @@ fn watch(
         executable: std::env::current_exe().unwrap_or_else(|_| "tokgate".into()),
         secrets: ready.secrets.clone(),
         redactor: &ready.redactor,
-        time_limit: args.time_limit.or(ready.plan.suite.policy.time_limit),
+        time_limit: shares.limits.time_left(ready.plan.suite.policy.time_limit),
+        counted: max_fail.map(|_| Mutex::new(counted)),
         unfit,
         earlier,
     };
@@ -390,12 +426,7 @@ fn watch(
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
                 let conducted = Fence::hold(|| {
-                    runtime.block_on(local.run_until(async {
-                        if let Err(error) = listen(&halter) {
-                            say(&format!("warning: signals are not caught: {error}"));
-                        }
-                        conduct(&conduct_input, sender, halt).await;
-                    }));
+                    runtime.block_on(local.run_until(conduct(&conduct_input, sender, &halter)));
                 });
                 if conducted.is_none() {
                     // Its launches were dropped, and their supervisors are ending them.
@@ -468,7 +499,9 @@ fn conclude(
             say(&format!("results in {}", shown(&directory.path).display()));
         }
     }
-    if seen.record.stopped.is_some() || seen.unwritten.is_some() {
+    let is_left = |cell: &CellOutcome| matches!(cell.state, CellState::NotRun { .. });
+    let cut = seen.record.stopped.is_some() && seen.record.cells.iter().any(is_left);
+    if cut || seen.unwritten.is_some() {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
         say(&format!("to go on: {command}"));

@@ -333,6 +333,18 @@ pub async fn all_gone(limit: Duration) {
     let _ = tokio::time::timeout(limit, waiting).await;
 }
 
+/// Has every supervisor that this process started end its tree by force, at once. Those whose handle is
+/// still there would do so too on [`Supervised::order_stop`].
+pub fn hurry_all() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
+    // None of them has been collected, so that no other process has its number.
+    for pid in supervisors.iter().flat_map(|known| &known.alive).filter_map(|it| Pid::from_raw(*it))
+    {
+        let _ = kill_process(pid, Signal::QUIT);
+    }
+}
+
 /// How many supervisors of this process there are.
 fn alive() -> usize {
     let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);

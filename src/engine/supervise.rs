@@ -32,8 +32,8 @@ use super::redact::Redactor;
 use super::tree;
 
 pub use super::process::{
-    ExitInfo, Secrecy, SuperviseError, all_gone, become_subreaper, reap_strays, run_secretive,
-    run_supervised, use_executable,
+    ExitInfo, Secrecy, SuperviseError, all_gone, become_subreaper, hurry_all, reap_strays,
+    run_secretive, run_supervised, use_executable,
 };
 
 /// The hidden subcommand, `argv[1]` of a supervisor.
@@ -150,6 +150,7 @@ async fn supervise() -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut quit = signal(SignalKind::quit())?;
     let mut words = lifeline()?;
     let task: Task = match words.recv().await {
         Some(Word::Line(line)) => serde_json::from_str(&line)?,
@@ -183,6 +184,7 @@ async fn supervise() -> std::io::Result<()> {
             _ = terminate.recv() => watch.end_soon(),
             _ = interrupt.recv() => watch.end_soon(),
             _ = hangup.recv() => watch.end_soon(),
+            _ = quit.recv() => watch.end(Duration::ZERO),
             word = words.recv() => match word {
                 Some(Word::Line(line)) => match serde_json::from_str(&line) {
                     Ok(Order::Stop { grace }) => watch.end(grace),

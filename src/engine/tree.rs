@@ -168,7 +168,7 @@ fn signal_group(leader: i32, signal: Signal) {
 
 /// The name of a signal: `SIGKILL`.
 pub(crate) fn signal_name(number: i32) -> String {
-    const NAMES: [(Signal, &str); 14] = [
+    const NAMES: [(Signal, &str); 16] = [
         (Signal::HUP, "SIGHUP"),
         (Signal::INT, "SIGINT"),
         (Signal::QUIT, "SIGQUIT"),
@@ -178,7 +178,9 @@ pub(crate) fn signal_name(number: i32) -> String {
         (Signal::BUS, "SIGBUS"),
         (Signal::FPE, "SIGFPE"),
         (Signal::KILL, "SIGKILL"),
+        (Signal::USR1, "SIGUSR1"),
         (Signal::SEGV, "SIGSEGV"),
+        (Signal::USR2, "SIGUSR2"),
         (Signal::PIPE, "SIGPIPE"),
         (Signal::TERM, "SIGTERM"),
         (Signal::XCPU, "SIGXCPU"),

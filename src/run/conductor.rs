@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::clock::Clock;
 use crate::engine::launch::{Running, StopReport};
@@ -23,16 +26,16 @@ use crate::transport::Transport;
 use super::cell::{Bench, Silence, broken_words, dialect, is_doubtful};
 use super::demise::{Loss, Losses, cell_name, exit_words};
 use super::events::Events;
-use super::halt::{Cause, Halt};
+use super::halt::{Cause, Halt, Halter, Haste};
 use super::prompts::Prompts;
 use super::start::{Start, in_virtual_time};
 use super::vacate::Vacancy;
 
 /// Engine and supervisor have this long to end once the run is being halted.
 const HALT_GRACE: Duration = Duration::from_secs(3);
-/// The end of an engine is waited for so long once the run is being halted; its supervisor goes on
-/// without us.
-const HALT_LIMIT: Duration = Duration::from_secs(6);
+/// The end of what was started is waited for so long in all once the run is being halted; supervisors
+/// go on without us. It is more than a stop command gets, and leaves time to say what came of the run.
+const HALT_LIMIT: Duration = Duration::from_millis(5500);
 /// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An
 /// engine's end, and what may come of it, is put down to a cell when no halt has come for so long.
 const HALT_LAG: Duration = Duration::from_secs(1);
@@ -53,8 +56,11 @@ pub struct Conduct<'a> {
     pub secrets: Vec<(String, String)>,
     /// Hides them.
     pub redactor: &'a Redactor,
-    /// `policy.time-limit` or the flag.
+    /// From when on the run is halted, counted from its beginning.
     pub time_limit: Option<Duration>,
+    /// Where failures end the run: says of each event that may be one that it has been counted, so that no
+    /// cell begins that should not.
+    pub counted: Option<Mutex<Receiver<()>>>,
     /// Launch nothing: why the machine is not what the suite declares.
     pub unfit: Option<Unfit>,
     /// What the sessions before this one have done.
@@ -71,26 +77,41 @@ pub struct Unfit {
 }
 
 /// Carries out the plan. Call it inside a `LocalSet` of the runtime whose time it shall follow.
-pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
-    let events = Events { to: events, redactor: conduct.redactor };
+pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halter) {
+    let counted = conduct.counted.as_ref();
+    let events = Events { to: events, redactor: conduct.redactor, counted };
     let clock = Clock::start();
-    let settled = conduct.earlier.finished.clone();
     let mut state = State {
         conduct,
         events: &events,
         clock,
-        halt,
+        halt: halter.waiter(),
         prepared: false,
-        settled,
+        settled: conduct.earlier.finished.clone(),
         ended: false,
         vacancy: Vacancy::default(),
+        hurried: None,
     };
-    state.walk().await;
+    if conduct.time_limit.is_some_and(|limit| limit.is_zero()) {
+        // A timer would fire a little later.
+        halter.halt(Cause::TimeLimit);
+    }
+    let timed = async {
+        if let Some(limit) = conduct.time_limit {
+            clock.sleep_until(crate::clock::Stamp(0) + limit).await;
+            halter.halt(Cause::TimeLimit);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = timed => {}
+        () = state.walk() => {}
+    }
     if !state.ended {
         state.end(None);
     }
-    // A launch that was given up still has its supervisor, which is ending it.
-    process::all_gone(HALT_LIMIT).await;
+    state.leave().await;
 }
 
 pub(super) struct State<'a> {
@@ -104,6 +125,8 @@ pub(super) struct State<'a> {
     pub(super) settled: BTreeSet<usize>,
     ended: bool,
     vacancy: Vacancy,
+    /// When the end began to be pressing.
+    hurried: Option<std::time::Instant>,
 }
 
 /// What came of something that the engine or a halt may cut short.
@@ -139,10 +162,20 @@ impl State<'_> {
     }
 
     fn end(&mut self, cause: Option<Cause>) {
+        let warn = |message: String| self.events.send(Event::Warning { message });
         let (signal, stopped) = match cause {
             None => (None, None),
             Some(Cause::Signal(number)) => (Some(number), Some(StopReason::Signal)),
+            Some(Cause::Orphaned) => {
+                warn("the process that started this run is gone, and the run ended with it".into());
+                (Some(Signal::HUP.as_raw()), Some(StopReason::Signal))
+            }
             Some(Cause::TimeLimit) => (None, Some(StopReason::TimeLimit)),
+            Some(Cause::TimeUp(number)) => {
+                let name = process::words_of(None, Some(number));
+                warn(format!("{name} said that time is nearly up: ended as by a time limit"));
+                (None, Some(StopReason::TimeLimit))
+            }
             Some(Cause::MaxFail) => (None, Some(StopReason::MaxFail)),
             Some(Cause::Unwritable) => (None, Some(StopReason::Unwritable)),
             // No end is told, so that the run can go on.
@@ -152,21 +185,9 @@ impl State<'_> {
         self.events.send(Event::RunFinished { signal, stopped, at: self.seconds() });
     }
 
-    /// The end that is asked for, by anyone or by the time limit.
+    /// Waits until the end is asked for.
     pub(super) async fn halted(&self) -> Cause {
-        let mut halt = self.halt.clone();
-        let limit = self.conduct.time_limit;
-        let clock = self.clock;
-        let timed = async move {
-            match limit {
-                Some(limit) => clock.sleep_until(crate::clock::Stamp(0) + limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            cause = halt.wait() => cause,
-            () = timed => Cause::TimeLimit,
-        }
+        self.halt.clone().wait().await
     }
 
     async fn walk(&mut self) {
@@ -180,14 +201,14 @@ impl State<'_> {
                 self.refuse(launch, unfit);
                 continue;
             }
-            if let Some(cause) = self.halt.cause() {
-                self.end(Some(cause));
-                return;
-            }
             let mut next = cells.start;
             let mut restarts = 0;
             let mut losses = self.lost_before(cells.clone());
             while next < cells.end {
+                if let Some(cause) = self.halt.cause() {
+                    self.end(Some(cause));
+                    return;
+                }
                 let began = self.clock.now();
                 let again = losses.all();
                 if self.takes_memory(launch) {
@@ -224,15 +245,12 @@ impl State<'_> {
                 self.vacancy.count(&running.processes());
                 let (running, served) =
                     self.serve(launch, next..cells.end, running, &runtime, transport).await;
-                let halted = match &served {
-                    Served::Halted(cause) => {
-                        // Reports first: whoever halts us may not wait for the engine.
-                        self.end(Some(*cause));
-                        true
-                    }
-                    Served::Whole | Served::Lost { .. } => false,
-                };
-                self.stop(launch, running, halted).await;
+                match &served {
+                    // Reports first: whoever halts us may not wait for the engine.
+                    Served::Halted(cause) => self.end(Some(*cause)),
+                    Served::Whole | Served::Lost { .. } => {}
+                }
+                self.stop(launch, running).await;
                 if self.ended {
                     return;
                 }
@@ -543,39 +561,67 @@ impl State<'_> {
         self.events.send(Event::CellFinished { cell, state, seconds });
     }
 
-    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, soon.
-    async fn stop(&mut self, launch: usize, mut running: Running, halted: bool) {
+    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, as soon as
+    /// is asked.
+    async fn stop(&mut self, launch: usize, mut running: Running) {
         let setting = self.conduct.plan.launches[launch].setting as usize;
         let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
-        if !halted {
-            self.vacancy.count(&running.processes());
-            let came = tokio::select! {
-                biased;
-                cause = self.halted() => Err(cause),
-                report = running.stop(declared) => Ok(report),
+        self.vacancy.count(&running.processes());
+        let mut halt = self.halt.clone();
+        loop {
+            let haste = halt.haste();
+            let (grace, limit) = match haste {
+                Haste::Orderly => (declared, Duration::MAX),
+                Haste::Soon => (declared.min(HALT_GRACE), self.left()),
+                Haste::Now => (Duration::ZERO, self.left()),
+                Haste::Leave => (Duration::ZERO, Duration::ZERO),
             };
-            match came {
-                Ok(report) => {
-                    self.stopped(launch, report);
-                    return self.vacated(launch).await;
+            let report = tokio::select! {
+                biased;
+                report = tokio::time::timeout(limit, running.stop(grace)) => report,
+                () = halt.sooner(haste) => {
+                    if let Some(cause) = halt.cause() {
+                        self.end_unless_ended(cause);
+                    }
+                    continue;
                 }
-                Err(cause) => self.end_unless_ended(cause),
+            };
+            match report {
+                Ok(report) => self.stopped(launch, report),
+                Err(_) => {
+                    let name = &self.conduct.plan.launches[launch].name;
+                    let message = format!("launch {name} is still being ended by its supervisor");
+                    self.events.send(Event::Warning { message });
+                }
             }
+            break;
+        }
+        // A run that ends starts nothing that would need the memory.
+        if !self.ended {
+            self.vacated(launch).await;
+        }
+    }
+
+    /// Waits for the supervisors of what was given up: a launch, a tool, a setup command. They are ending
+    /// it by themselves.
+    async fn leave(&mut self) {
+        if in_virtual_time(self.conduct.plan) {
+            // They live in real time.
+            tokio::time::resume();
         }
         let mut halt = self.halt.clone();
-        let ending = async {
-            tokio::select! {
-                report = running.stop(declared.min(HALT_GRACE)) => return report,
-                () = halt.hurry() => {}
+        loop {
+            let haste = halt.haste();
+            match haste {
+                Haste::Orderly | Haste::Soon => {}
+                Haste::Now => process::hurry_all(),
+                Haste::Leave => return,
             }
-            running.stop(Duration::ZERO).await
-        };
-        match tokio::time::timeout(HALT_LIMIT, ending).await {
-            Ok(report) => self.stopped(launch, report),
-            Err(_) => {
-                let name = &self.conduct.plan.launches[launch].name;
-                let message = format!("launch {name} is still being ended by its supervisor");
-                self.events.send(Event::Warning { message });
+            let limit = self.left();
+            tokio::select! {
+                biased;
+                () = process::all_gone(limit) => return,
+                () = halt.sooner(haste) => {}
             }
         }
     }
@@ -609,6 +655,12 @@ impl State<'_> {
             let message = format!("launch {}: {held}, {waited} after its end", planned.name);
             self.events.send(Event::Warning { message });
         }
+    }
+
+    /// What is left of the time in which a halted run ends.
+    fn left(&mut self) -> Duration {
+        let since = *self.hurried.get_or_insert_with(std::time::Instant::now);
+        HALT_LIMIT.saturating_sub(since.elapsed())
     }
 
     fn stopped(&self, launch: usize, report: StopReport) {

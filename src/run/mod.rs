@@ -12,6 +12,7 @@ mod demise;
 mod events;
 mod halt;
 mod heartbeat;
+mod parent;
 mod prefill;
 mod prompts;
 mod serve;
@@ -22,6 +23,7 @@ mod vacate;
 mod watch;
 
 pub use conductor::{Conduct, Unfit, conduct};
-pub use halt::{Cause, Halt, Halter, pair};
-pub use signal::listen;
+pub use halt::{Cause, Halt, Halter, Haste};
+pub use parent::Parent;
+pub use signal::Signals;
 pub use start::in_virtual_time;

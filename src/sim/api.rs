@@ -51,6 +51,8 @@ struct Inner {
     clock: Clock,
     ready: Stamp,
     requests: AtomicU64,
+    /// Requests on paths that may be mute.
+    mute: AtomicU64,
     truth: Option<Truth>,
     started: u64,
 }
@@ -96,6 +98,7 @@ impl Api {
             clock,
             ready,
             requests: AtomicU64::new(0),
+            mute: AtomicU64::new(0),
             truth,
             started: epoch(),
         };
@@ -116,8 +119,12 @@ impl Api {
             return empty(StatusCode::SERVICE_UNAVAILABLE);
         }
         let path = request.uri().path().to_owned();
-        if script::is_mute(&self.inner.profile.faults, &path, arrival.since(Stamp(0))) {
-            std::future::pending::<()>().await;
+        let (faults, seed) = (&self.inner.profile.faults, self.inner.seed);
+        if script::may_be_mute(faults, &path) {
+            let ordinal = self.inner.mute.fetch_add(1, Ordering::Relaxed) + 1;
+            if script::is_mute(faults, seed, &path, ordinal, arrival.since(Stamp(0))) {
+                return std::future::pending().await;
+            }
         }
         let post = match path.as_str() {
             "/health" | "/ping" | "/version" | "/metrics" | "/v1/models" => false,

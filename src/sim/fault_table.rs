@@ -98,6 +98,7 @@ impl FaultTable {
             FaultKind::Mute => Fault::Mute {
                 path: self.path.take(),
                 after: self.after.take().map_or(Duration::ZERO, |time| time.0),
+                pick: self.pick()?,
             },
             FaultKind::Sick => Fault::Sick {
                 at_token: self.at_token.take().ok_or_else(|| missing("at-token"))?,

@@ -26,7 +26,7 @@ pub(crate) enum Fault {
     /// The connection is cut after so many tokens.
     Truncate { pick: Pick, at_token: u64 },
     /// From a time after the start on, requests of a path are read and never answered.
-    Mute { path: Option<String>, after: Duration },
+    Mute { path: Option<String>, after: Duration, pick: Pick },
     /// Once so many tokens are generated health is an error, and so is every answer.
     Sick { at_token: u64, message: String },
     /// Times are longer by a fraction.
@@ -143,23 +143,28 @@ pub(crate) fn fate(faults: &[Fault], seed: u64, request: &Asked) -> Fate {
     fate
 }
 
-/// Whether a request of a path, so long after the start, is never answered.
-pub(crate) fn is_mute(faults: &[Fault], asked: &str, elapsed: Duration) -> bool {
-    faults.iter().any(|fault| match fault {
-        Fault::Mute { path, after } => {
-            elapsed >= *after && path.as_ref().is_none_or(|path| path == asked)
-        }
-        Fault::Crash { .. }
-        | Fault::DieWhileLoading(_)
-        | Fault::Hang { .. }
-        | Fault::Stall { .. }
-        | Fault::Refuse { .. }
-        | Fault::Status { .. }
-        | Fault::StreamError { .. }
-        | Fault::Truncate { .. }
-        | Fault::Sick { .. }
-        | Fault::Slow { .. }
-        | Fault::Leak { .. } => false,
+/// Whether paths like this one are counted, since a fault may leave them without an answer.
+pub(crate) fn may_be_mute(faults: &[Fault], asked: &str) -> bool {
+    faults.iter().any(|fault| matches!(fault, Fault::Mute { path, .. } if is_path(path, asked)))
+}
+
+fn is_path(path: &Option<String>, asked: &str) -> bool {
+    path.as_ref().is_none_or(|path| path == asked)
+}
+
+/// Whether a request, counted from 1 on paths that may be mute and so long after the start, is never
+/// answered.
+pub(crate) fn is_mute(
+    faults: &[Fault],
+    seed: u64,
+    asked: &str,
+    ordinal: u64,
+    elapsed: Duration,
+) -> bool {
+    let request = Asked { ordinal, output: u64::MAX };
+    faults.iter().enumerate().any(|(index, fault)| {
+        matches!(fault, Fault::Mute { path, after, pick }
+            if is_path(path, asked) && elapsed >= *after && pick.hits(seed, index, &request))
     })
 }
 
@@ -239,13 +244,13 @@ mod tests {
     fn a_path_may_fall_mute_and_so_may_all() {
         let mute = |path: Option<&str>| {
             let after = Duration::from_secs(1);
-            [Fault::Mute { path: path.map(str::to_owned), after }]
+            [Fault::Mute { path: path.map(str::to_owned), after, pick: Pick::default() }]
         };
         let (before, later) = (Duration::from_millis(999), Duration::from_secs(1));
-        assert!(is_mute(&mute(Some("/metrics")), "/metrics", later));
-        assert!(!is_mute(&mute(Some("/metrics")), "/metrics", before));
-        assert!(!is_mute(&mute(Some("/metrics")), "/tokenize", later));
-        assert!(is_mute(&mute(None), "/tokenize", later));
+        assert!(is_mute(&mute(Some("/metrics")), 7, "/metrics", 1, later));
+        assert!(!is_mute(&mute(Some("/metrics")), 7, "/metrics", 1, before));
+        assert!(!is_mute(&mute(Some("/metrics")), 7, "/tokenize", 1, later));
+        assert!(is_mute(&mute(None), 7, "/tokenize", 1, later));
     }
 
     #[test]

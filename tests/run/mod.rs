@@ -15,7 +15,6 @@ mod open_loop;
 mod page;
 mod prompted;
 pub mod resumed;
-mod resumed;
 mod selftest;
 mod served;
 mod simulated;
