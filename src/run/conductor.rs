@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::clock::Clock;
-use crate::engine::launch::{Running, StopReport};
+use crate::engine::launch::Running;
 use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, ExitInfo};
 use crate::hardware::oom::Kills;
@@ -26,16 +26,11 @@ use crate::transport::Transport;
 use super::cell::{Bench, Silence, broken_words, dialect, is_doubtful};
 use super::demise::{Loss, Losses, cell_name, exit_words};
 use super::events::Events;
-use super::halt::{Cause, Halt, Halter, Haste};
+use super::halt::{Cause, Halt, Halter};
 use super::prompts::Prompts;
-use super::start::{Start, in_virtual_time};
+use super::start::Start;
 use super::vacate::Vacancy;
 
-/// Engine and supervisor have this long to end once the run is being halted.
-const HALT_GRACE: Duration = Duration::from_secs(3);
-/// The end of what was started is waited for so long in all once the run is being halted; supervisors
-/// go on without us. It is more than a stop command gets, and leaves time to say what came of the run.
-const HALT_LIMIT: Duration = Duration::from_millis(5500);
 /// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An
 /// engine's end, and what may come of it, is put down to a cell when no halt has come for so long.
 const HALT_LAG: Duration = Duration::from_secs(1);
@@ -118,15 +113,15 @@ pub(super) struct State<'a> {
     pub(super) conduct: &'a Conduct<'a>,
     pub(super) events: &'a Events<'a>,
     pub(super) clock: Clock,
-    halt: Halt,
+    pub(super) halt: Halt,
     /// Whether the setup commands have run.
     pub(super) prepared: bool,
     /// Cells that were finished before their turn: in an earlier session, or without an engine.
     pub(super) settled: BTreeSet<usize>,
-    ended: bool,
-    vacancy: Vacancy,
+    pub(super) ended: bool,
+    pub(super) vacancy: Vacancy,
     /// When the end began to be pressing.
-    hurried: Option<std::time::Instant>,
+    pub(super) hurried: Option<std::time::Instant>,
 }
 
 /// What came of something that the engine or a halt may cut short.
@@ -330,7 +325,7 @@ impl State<'_> {
         }
     }
 
-    fn end_unless_ended(&mut self, cause: Cause) {
+    pub(super) fn end_unless_ended(&mut self, cause: Cause) {
         if !self.ended {
             self.end(Some(cause));
         }
@@ -559,119 +554,6 @@ impl State<'_> {
     fn finish(&self, cell: usize, began: crate::clock::Stamp, state: CellState) {
         let seconds = self.clock.now().since(began).as_secs_f64();
         self.events.send(Event::CellFinished { cell, state, seconds });
-    }
-
-    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, as soon as
-    /// is asked.
-    async fn stop(&mut self, launch: usize, mut running: Running) {
-        let setting = self.conduct.plan.launches[launch].setting as usize;
-        let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
-        self.vacancy.count(&running.processes());
-        let mut halt = self.halt.clone();
-        loop {
-            let haste = halt.haste();
-            let (grace, limit) = match haste {
-                Haste::Orderly => (declared, Duration::MAX),
-                Haste::Soon => (declared.min(HALT_GRACE), self.left()),
-                Haste::Now => (Duration::ZERO, self.left()),
-                Haste::Leave => (Duration::ZERO, Duration::ZERO),
-            };
-            let report = tokio::select! {
-                biased;
-                report = tokio::time::timeout(limit, running.stop(grace)) => report,
-                () = halt.sooner(haste) => {
-                    if let Some(cause) = halt.cause() {
-                        self.end_unless_ended(cause);
-                    }
-                    continue;
-                }
-            };
-            match report {
-                Ok(report) => self.stopped(launch, report),
-                Err(_) => {
-                    let name = &self.conduct.plan.launches[launch].name;
-                    let message = format!("launch {name} is still being ended by its supervisor");
-                    self.events.send(Event::Warning { message });
-                }
-            }
-            break;
-        }
-        // A run that ends starts nothing that would need the memory.
-        if !self.ended {
-            self.vacated(launch).await;
-        }
-    }
-
-    /// Waits for the supervisors of what was given up: a launch, a tool, a setup command. They are ending
-    /// it by themselves.
-    async fn leave(&mut self) {
-        if in_virtual_time(self.conduct.plan) {
-            // They live in real time.
-            tokio::time::resume();
-        }
-        let mut halt = self.halt.clone();
-        loop {
-            let haste = halt.haste();
-            match haste {
-                Haste::Orderly | Haste::Soon => {}
-                Haste::Now => process::hurry_all(),
-                Haste::Leave => return,
-            }
-            let limit = self.left();
-            tokio::select! {
-                biased;
-                () = process::all_gone(limit) => return,
-                () = halt.sooner(haste) => {}
-            }
-        }
-    }
-
-    /// Whether a launch may take memory of GPUs that are seen from here.
-    fn takes_memory(&self, launch: usize) -> bool {
-        let plan = self.conduct.plan;
-        match plan.suite.settings[plan.launches[launch].setting as usize].engine.source {
-            EngineSource::Command(_) => !in_virtual_time(plan),
-            EngineSource::Url(_) | EngineSource::Sim { .. } => false,
-        }
-    }
-
-    /// Waits until the GPUs have the memory back that an ended engine took, as long as its stop may
-    /// take; warns of what they have not.
-    async fn vacated(&mut self, launch: usize) {
-        if !self.takes_memory(launch) {
-            return;
-        }
-        let planned = &self.conduct.plan.launches[launch];
-        let limit = self.conduct.plan.suite.settings[planned.setting as usize].engine.stop_grace;
-        let mut vacancy = std::mem::take(&mut self.vacancy);
-        let held = tokio::select! {
-            biased;
-            cause = self.halted() => return self.end_unless_ended(cause),
-            held = vacancy.wait(limit) => held,
-        };
-        self.vacancy = vacancy;
-        for held in held {
-            let waited = crate::quantity::print_duration(limit);
-            let message = format!("launch {}: {held}, {waited} after its end", planned.name);
-            self.events.send(Event::Warning { message });
-        }
-    }
-
-    /// What is left of the time in which a halted run ends.
-    fn left(&mut self) -> Duration {
-        let since = *self.hurried.get_or_insert_with(std::time::Instant::now);
-        HALT_LIMIT.saturating_sub(since.elapsed())
-    }
-
-    fn stopped(&self, launch: usize, report: StopReport) {
-        for message in report.notes {
-            self.events.send(Event::Warning { message });
-        }
-        for survivor in report.survivors {
-            let message = format!("still there after the launch was ended: {survivor}");
-            self.events.send(Event::Warning { message });
-        }
-        self.events.send(Event::LaunchStopped { launch, at: self.seconds() });
     }
 }
 

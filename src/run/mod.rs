@@ -9,6 +9,7 @@ mod command;
 mod conductor;
 mod decode;
 mod demise;
+mod ending;
 mod events;
 mod halt;
 mod heartbeat;
