@@ -208,6 +208,56 @@ fn what_killed_watchers_leave_is_ended_by_the_parent() {
 
 #[test]
 #[ignore = "a process that another test starts"]
+fn as_parent_of_an_unguarded_tree_beside_a_killed_one() {
+    let Some(dir) = dir_of_parent() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let shell = |script: String| Command { argv: vec!["sh".into(), "-c".into(), script] };
+    let writes = |name: &str| format!("echo $$ > {}", dir.join(name).display());
+    let done = dir.join("done");
+    let lasting =
+        format!("{}; while [ ! -e {} ]; do sleep 0.05; done; exit 7", writes("a"), done.display());
+    let lasting = shell(lasting);
+    let short = shell(format!("{}; exec sleep 1000", writes("b")));
+    let kill = |pids: &[u32]| {
+        for pid in pids {
+            std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+        }
+    };
+    let log = dir.join("log");
+    let (lasted, ended) = runtime.block_on(async {
+        let lasting = run_supervised(&lasting, &[], None, &log, PATIENCE);
+        let killing = async {
+            while pids(&dir.join("a")).is_empty() || pids(&dir.join("b")).is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let supervisor = |name: &str| parent_of(pids(&dir.join(name))[0]);
+            let (a, b) = (supervisor("a"), supervisor("b"));
+            kill(&[parent_of(a), parent_of(b), b]);
+        };
+        let other = async {
+            let ended = run_supervised(&short, &[], None, &log, PATIENCE).await;
+            std::fs::write(&done, "").unwrap();
+            ended
+        };
+        let (lasted, ended, ()) = tokio::join!(lasting, other, killing);
+        (lasted, ended)
+    });
+    println!("\nOUTCOME {:?} {:?}", lasted.unwrap(), ended.unwrap());
+}
+
+#[test]
+fn a_supervisor_without_its_guard_is_no_stray() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut parent =
+        parent("trees::as_parent_of_an_unguarded_tree_beside_a_killed_one", dir.path(), &[]);
+    let mut text = String::new();
+    parent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(parent.wait().unwrap().success(), "{text}");
+    assert!(text.contains("OUTCOME Code(7) Unsupervised"), "{text}");
+}
+
+#[test]
+#[ignore = "a process that another test starts"]
 fn as_parent_that_panics() {
     let Some(dir) = dir_of_parent() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

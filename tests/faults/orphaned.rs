@@ -369,3 +369,31 @@ fn what_is_left_after_all_watchers_were_killed_at_once_is_ended_by_the_next_run(
     assert!(ran.stderr.contains("(sleep)"), "{}", ran.stderr);
     run.is_gone("the next run");
 }
+
+#[test]
+fn a_run_whose_guard_is_killed_goes_on_as_if_nothing_had_happened() {
+    let project = Project::with(
+        "version = 1\n[suite]\nname = \"unguarded\"\n[engine]\nkind = \"vllm\"\n\
+         command = \"bash engine.sh {{ host }} {{ port }}\"\n[policy]\nrestarts = 0\n\
+         [[test]]\nkind = \"startup\"\n",
+    );
+    let sim = env!("CARGO_BIN_EXE_tokgate");
+    let wait = "while [ ! -e go ]; do sleep 0.05; done";
+    project.file("engine.sh", &format!("touch begun; {wait}\n{sim} sim --host $1 --port $2\n"));
+    let child = project
+        .command(&["run", "suite.toml", "--out", "out", "--no-progress"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("the engine begins", || project.path().join("begun").exists());
+    let all = processes_in(project.path());
+    let guard = all.iter().find(|process| process.parent == child.id()).unwrap();
+    send(guard.pid, Signal::KILL);
+    project.file("go", "");
+    let ran = project.ran(child.wait_with_output().unwrap()).exits(0);
+    assert_eq!(ran.having("measured").len(), 1);
+    let said = ran.stdout.clone() + &ran.stderr;
+    assert!(!said.contains("still") && !said.contains("supervisor"), "{said}");
+    assert!(processes_in(project.path()).is_empty());
+}
