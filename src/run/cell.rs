@@ -519,8 +519,11 @@ impl Tally {
     /// Takes note of the prompt's length as the server counted it, and of what was cached where
     /// `prefix` says what should have been.
     pub(super) fn prompt(&mut self, trace: &Trace, asked: u64, prefix: Option<Prefix>) {
-        if matches!(trace.outcome, Outcome::Failed(_)) {
-            return;
+        match trace.outcome {
+            Outcome::Failed(_) => return,
+            // Cut before the server had counted anything.
+            Outcome::Cancelled if trace.usage.is_none() => return,
+            Outcome::Cancelled | Outcome::Complete => {}
         }
         self.asked = asked;
         let Some(usage) = trace.usage else { return };

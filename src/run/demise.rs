@@ -63,7 +63,11 @@ pub(super) fn exit_words(exit: &ExitInfo, before: &Kills) -> String {
 
 /// A cell as people select it: `decode context=8K concurrency=1`.
 pub(super) fn cell_name(planned: &PlannedCellRecord) -> String {
-    format!("{} {}", planned.test, planned.id.replace(',', " ")).trim_end().to_owned()
+    // A cell without axes has the name of its test.
+    if planned.id == planned.test {
+        return planned.test.clone();
+    }
+    format!("{} {}", planned.test, planned.id.replace(',', " "))
 }
 
 /// The losses of one launch.

@@ -353,7 +353,7 @@ fn a_burst_of_refusals_fails_the_cell_that_it_befalls_and_no_other() {
     let pair = |verdict: &str, class: &str| (verdict.to_owned(), class.to_owned());
     for code in [429, 503] {
         for (test, first) in [
-            (PREFILL.replace("[512]", "[256, 512, 1024]"), 9),
+            (PREFILL.replace("[512]", "[256, 512, 1024]"), 6),
             (decode("1s", "[1, 2, 3]"), 8),
             (serve("matrix.concurrency = [1, 2, 3]", 40), 50),
         ] {
@@ -419,7 +419,7 @@ fn an_engine_that_falls_mute_anywhere_is_noticed_in_bounded_time() {
         ("path = \"/tokenize\"", 30, ["error", "error"], "POST /tokenize: no answer within 30s"),
         // Without gauges a cell can be measured all the same.
         ("path = \"/metrics\"\nafter = \"10ms\"", 0, ["pass", "pass"], ""),
-        ("after = \"30ms\"", 10, ["fail", "fail"], "the engine does not answer any more"),
+        ("after = \"15ms\"", 10, ["fail", "fail"], "the engine does not answer any more"),
     ] {
         let ran = virtually(&mute(path), &tests).run(&[]).exits(code);
         let found: Vec<String> = failures(&ran).into_iter().map(|(verdict, _)| verdict).collect();
