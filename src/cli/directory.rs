@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -122,19 +122,23 @@ impl Directory {
         self.path.join(JOURNAL)
     }
 
-    /// Moves an earlier run out of the way, and says where it went. One that has launched nothing is
-    /// removed: the run before it is worth more.
+    /// Moves an earlier run out of the way, and says where it went. One that has launched nothing, or has
+    /// reports and no journal, is removed where the run before it would have to give way: that is worth more.
     ///
     /// # Errors
     /// It can't be moved, or what is there is no earlier run or one that is going on.
     pub fn clear(&self) -> Result<Option<PathBuf>, DirectoryError> {
         let path = &self.path;
-        if !self.journal().exists() && reports(path).next().is_none() {
+        let journal = self.journal();
+        if !journal.exists() && reports(path).next().is_none() {
             return Ok(None);
         }
-        if launched_nothing(&self.journal()) {
-            let journal = self.journal();
-            for file in reports(path).chain([journal]) {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".previous");
+        let (beside, inside) = (path.with_file_name(name), path.join(PREVIOUS));
+        let before = || [&beside, &inside].into_iter().any(|it| it.join(JOURNAL).exists());
+        if launched_nothing(&journal) || (!journal.exists() && before()) {
+            for file in reports(path).chain(journal.exists().then_some(journal.clone())) {
                 fs::remove_file(&file).map_err(|source| DirectoryError::Io {
                     action: "remove",
                     path: file,
@@ -143,13 +147,15 @@ impl Directory {
             }
             return Ok(None);
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".previous");
-        let beside = path.with_file_name(name);
+        // From a mounted volume nothing moves beside it.
+        let device = |path: &Path| fs::metadata(path).map(|it| it.dev()).ok();
+        if path.parent().and_then(device) != device(path) {
+            move_aside(path, &inside)?;
+            return Ok(Some(inside));
+        }
         let previous = match move_aside(path, &beside) {
-            // Nothing can be made beside a mounted volume, or not in its file system.
+            // Nothing can be made there.
             Err(DirectoryError::Io { .. }) => {
-                let inside = path.join(PREVIOUS);
                 move_aside(path, &inside)?;
                 inside
             }
@@ -389,9 +395,14 @@ mod tests {
             assert_eq!(taken.clear().unwrap().is_some(), moves, "{journal}");
             assert!(!taken.journal().exists() && reports(&taken.path).next().is_none());
         }
-        // Reports whose journal is gone are an earlier run's too.
+        // Reports whose journal is gone are an earlier run's too, and give way in the same manner.
+        let previous = root.path().join("out.previous");
         fs::write(taken.path.join("junit.xml"), "").unwrap();
-        let previous = taken.clear().unwrap().unwrap();
+        assert_eq!(taken.clear().unwrap(), None);
+        assert!(previous.join(JOURNAL).exists() && !taken.path.join("junit.xml").exists());
+        fs::remove_dir_all(&previous).unwrap();
+        fs::write(taken.path.join("junit.xml"), "").unwrap();
+        assert_eq!(taken.clear().unwrap(), Some(previous.clone()));
         assert!(previous.join("junit.xml").exists() && !taken.path.join("junit.xml").exists());
     }
 

@@ -150,6 +150,23 @@ fn a_full_disk_is_told_before_the_launch() {
     }
 }
 
+#[test]
+fn a_mounted_volume_keeps_the_earlier_run_inside_and_what_is_beside_it_is_not_touched() {
+    if !has_disks() {
+        return;
+    }
+    let project = suite("virtual", 2, "20ms");
+    project.tokgate(&["run", "suite.toml", "--out", "disk.previous"]).exits(0);
+    let run = "$tokgate run suite.toml --no-progress --out disk";
+    let script = format!(
+        "{run} && {run} --seed 1; code=$?; mkdir disk/out; mv disk/previous disk/out; (exit $code)"
+    );
+    let ran = on_disk(&project, "size=2m", &script).exits(0);
+    assert!(ran.stderr.contains("the earlier run went to disk/previous"), "{}", ran.stderr);
+    assert!(ran.out.join("previous/junit.xml").exists());
+    assert!(project.path().join("disk.previous/junit.xml").exists());
+}
+
 /// The reports of an earlier run, all green, in `before`.
 fn with_an_earlier_run(project: &Project) {
     project.tokgate(&["run", "suite.toml", "--out", "before", "--seed", "77"]).exits(0);
