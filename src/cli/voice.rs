@@ -59,10 +59,8 @@ pub fn print(text: &str) -> io::Result<()> {
 pub fn carry_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let trace = std::backtrace::Backtrace::capture();
-        let trace = match trace.status() {
-            std::backtrace::BacktraceStatus::Captured => format!("\n{trace}"),
-            _ => String::new(),
-        };
+        let captured = trace.status() == std::backtrace::BacktraceStatus::Captured;
+        let trace = if captured { format!("\n{trace}") } else { String::new() };
         say_as_is(&format!("error: tokgate is at fault: {panic}{trace}\n"));
     }));
 }

@@ -84,7 +84,7 @@ impl Sweep<'_> {
         let names = std::iter::once(new.clone()).chain((2..).map(|n| format!("{new}-{n}")));
         let free = names.map(|name| path.with_file_name(name));
         let free = free.take(1000).find(|new| new.symlink_metadata().is_err());
-        if !free.is_some_and(|new| std::fs::rename(path, new).is_ok()) {
+        if free.is_none_or(|new| std::fs::rename(path, new).is_err()) {
             self.left.push("a file with a secret in its name could not be renamed".to_owned());
         }
     }

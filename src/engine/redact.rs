@@ -23,6 +23,9 @@ pub const HIDDEN: &str = "[redacted]";
 /// Shortest secret, in characters: hiding shorter ones would garble ordinary text.
 pub const SHORTEST: usize = 8;
 
+/// So many bytes of a secret give something away.
+const TOLD: usize = 4;
+
 /// A secret that is too short to be hidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` has {length} characters: that is no secret, put it in [vars]")]
@@ -114,13 +117,25 @@ impl Redactor {
         if self.is_empty() {
             return text.to_owned();
         }
-        let hidden = self.text(text);
+        let hidden = self.cut_short(self.text(text));
         if !hidden.contains(|c: char| c.is_control() && c != '\n') {
             return hidden;
         }
         let clean = hidden.split('\n').map(super::log::clean).collect::<Vec<_>>().join("\n");
         let again = self.text(&clean);
         if again == clean { hidden } else { again }
+    }
+
+    /// Hides the beginning of a secret where a long text was cut: before `…`.
+    fn cut_short(&self, mut text: String) -> String {
+        let cuts: Vec<usize> = text.match_indices('…').map(|(at, _)| at).collect();
+        for cut in cuts.into_iter().rev() {
+            let begin = self.open(&text.as_bytes()[..cut]);
+            if cut - begin >= TOLD && text.is_char_boundary(begin) {
+                text.replace_range(begin..cut, HIDDEN);
+            }
+        }
+        text
     }
 
     /// Lines with every secret hidden.

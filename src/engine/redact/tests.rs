@@ -89,6 +89,13 @@ fn what_comes_to_light_when_control_characters_go_is_hidden() {
 }
 
 #[test]
+fn the_beginning_of_a_secret_at_a_cut_is_hidden() {
+    let redactor = Redactor::new(&["sk-secret-key".into()]);
+    assert_eq!(redactor.said("key sk-secret-k…: no JSON"), "key [redacted]…: no JSON");
+    assert_eq!(redactor.said("sk-sec… and sk… are 2 lines …"), "[redacted]… and sk… are 2 lines …");
+}
+
+#[test]
 fn short_values_are_no_secrets() {
     let refused = check_secret("api_key", "abc").unwrap_err();
     assert_eq!(

@@ -68,6 +68,14 @@ fn serve(reader: &mut BufReader<TcpStream>, number: usize) -> Option<()> {
         "/v1/completions" if long && number % 3 == 2 => {
             ("500 Internal Server Error", told.chars().rev().collect::<String>() + &told)
         }
+        "/v1/completions" if !String::from_utf8_lossy(&body).contains("\"stream\":true") => {
+            let choice = json!({ "text": "a", "finish_reason": KEY });
+            (
+                "200 OK",
+                json!({ "id": KEY, "choices": [choice], "usage": { "completion_tokens": 1 } })
+                    .to_string(),
+            )
+        }
         "/v1/completions" => {
             let event = |finish| {
                 json!({ "id": KEY, "model": KEY, "choices": [{ "text": "a", "finish_reason": finish }],
