@@ -132,7 +132,7 @@ enum Command {
     Schema(schema::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
-    /// Name the limits that could not fail, judging a finished run again with every metric worse
+    /// Name the limits of a finished run that could not fail
     Selftest(selftest::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),

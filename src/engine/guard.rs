@@ -1,12 +1,14 @@
 //! The guard: a process above the supervisor, so that killing the supervisor frees nothing.
 //!
 //! It is what tokgate starts, and forks the supervisor before anything else happens. It reads and
-//! writes nothing and waits. Should the supervisor be killed, whatever that leaves behind falls to
-//! the guard, which is the nearest subreaper, and is ended: TERM, then KILL after the grace. Where
-//! the guard is killed, the supervisor goes on as if nothing had happened. What remains when both and
+//! writes nothing, waits, and hands on a QUIT to the supervisor. Should that be killed, whatever it
+//! leaves behind falls to the guard, which is the nearest subreaper, and is ended: TERM, then KILL after
+//! the grace. Where the guard is killed, the supervisor goes on as if nothing had happened. What remains when both and
 //! tokgate are killed by force at once is found by the next run: see `stranded`.
 
 use std::process::ExitCode;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
@@ -29,9 +31,17 @@ pub(super) fn stand(args: &[std::ffi::OsString]) -> Option<ExitCode> {
         // Without a guard there is still tokgate, to which everything falls.
         0 | -1 => None,
         supervisor => {
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
-                // SAFETY: ignoring a signal installs no handler.
-                unsafe { libc::signal(signal, libc::SIG_IGN) };
+            SUPERVISOR.store(supervisor, Ordering::Relaxed);
+            let hand_on: extern "C" fn(libc::c_int) = hand_on;
+            for (signal, action) in [
+                (libc::SIGTERM, libc::SIG_IGN),
+                (libc::SIGINT, libc::SIG_IGN),
+                (libc::SIGHUP, libc::SIG_IGN),
+                (libc::SIGQUIT, hand_on as libc::sighandler_t),
+            ] {
+                // SAFETY: the one handler reads and writes atomics and sends a signal, which is allowed
+                // at any moment.
+                unsafe { libc::signal(signal, action) };
             }
             // Not named after tokgate, so that `pkill -KILL tokgate` leaves it at its work.
             let _ = rustix::thread::set_name(c"engine-guard");
@@ -46,6 +56,25 @@ pub(super) fn stand(_args: &[std::ffi::OsString]) -> Option<ExitCode> {
     None
 }
 
+/// The supervisor, while it has not been collected; then 0.
+#[cfg(target_os = "linux")]
+static SUPERVISOR: AtomicI32 = AtomicI32::new(0);
+/// Whether everything is to end by force.
+#[cfg(target_os = "linux")]
+static HURRY: AtomicBool = AtomicBool::new(false);
+
+/// Hands on what tokgate asks of the supervisor, whose number it does not know: to end all by force.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+extern "C" fn hand_on(signal: libc::c_int) {
+    HURRY.store(true, Ordering::Relaxed);
+    let supervisor = SUPERVISOR.load(Ordering::Relaxed);
+    if supervisor > 0 {
+        // SAFETY: it takes two numbers.
+        unsafe { libc::kill(supervisor, signal) };
+    }
+}
+
 /// Waits for the supervisor, and ends what it leaves behind.
 #[cfg(target_os = "linux")]
 fn watch(supervisor: i32, grace: Duration) -> ExitCode {
@@ -54,6 +83,7 @@ fn watch(supervisor: i32, grace: Duration) -> ExitCode {
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == supervisor => {
+                SUPERVISOR.store(0, Ordering::Relaxed);
                 in_order = status.exit_status() == Some(0);
                 break;
             }
@@ -67,7 +97,7 @@ fn watch(supervisor: i32, grace: Duration) -> ExitCode {
     // Children that are zombies are collected; what is left of the others is told to go.
     while collect() {
         let left = tree::descendants(&[me], &tree::processes());
-        if began.elapsed() < grace {
+        if began.elapsed() < grace && !HURRY.load(Ordering::Relaxed) {
             signals.ask(&left);
         } else {
             signals.force(&left);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::engine::Facts;
 use crate::engine::ready::{self, Sign};
 use crate::engine::redact::Redactor;
 use crate::engine::remote::{LIMIT, Remote};
-use crate::engine::{Facts, Kind};
 use crate::judge::interval;
 use crate::load::socket::make_room_for;
 use crate::load::{
@@ -588,14 +588,5 @@ impl Tally {
             warnings,
             ..Measurement::default()
         }
-    }
-}
-
-/// How an engine of a kind is asked.
-pub(super) fn dialect(kind: Kind) -> Dialect {
-    match kind {
-        Kind::Vllm | Kind::Sglang | Kind::Sim => Dialect::Vllm,
-        Kind::LlamaCpp => Dialect::LlamaCpp,
-        Kind::Openai => Dialect::OpenAi,
     }
 }

@@ -23,12 +23,12 @@ use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 
-use super::cell::{Bench, Silence, broken_words, dialect, is_doubtful};
+use super::cell::{Bench, Silence, broken_words, is_doubtful};
 use super::demise::{Loss, Losses, cell_name, exit_words};
 use super::events::Events;
 use super::halt::{Cause, Halt, Halter};
 use super::prompts::Prompts;
-use super::start::Start;
+use super::start::{Start, dialect};
 use super::vacate::Vacancy;
 
 /// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An

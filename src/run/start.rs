@@ -4,9 +4,11 @@
 //! How an engine is made sure of is decided in `engine::launch`; what a failure means for the run in
 //! `conductor`.
 
+use crate::engine::Kind;
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::log::LogFile;
 use crate::engine::supervise::{self as process, Secrecy};
+use crate::load::Dialect;
 use crate::matrix::{Plan, Runtime};
 use crate::record::Event;
 use crate::record::run_record::LaunchFailure;
@@ -277,5 +279,14 @@ fn failure(error: LaunchError) -> LaunchFailure {
         log_tail: error.log_tail,
         mismatch: error.mismatch,
         seconds: 0.0,
+    }
+}
+
+/// How an engine of a kind is asked.
+pub(super) fn dialect(kind: Kind) -> Dialect {
+    match kind {
+        Kind::Vllm | Kind::Sglang | Kind::Sim => Dialect::Vllm,
+        Kind::LlamaCpp => Dialect::LlamaCpp,
+        Kind::Openai => Dialect::OpenAi,
     }
 }
