@@ -32,7 +32,7 @@ pub fn text(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String {
     );
     let names: Vec<String> = limits.iter().map(name).collect();
     let width = names.iter().map(|name| name.width()).max().unwrap_or(0).max("limit".len());
-    let _ = write!(out, "{}{}  cells", "limit", " ".repeat(width - "limit".len()));
+    let _ = write!(out, "limit{}  cells", " ".repeat(width - "limit".len()));
     asked.iter().for_each(|loss| out.push_str(&format!("{loss:>8}")));
     out.push('\n');
     for (limit, name) in limits.iter().zip(&names) {
@@ -154,7 +154,7 @@ fn why(record: &RunRecord, limit: &Limit) -> String {
             }
         }
     }
-    reasons.sort_by(|a, b| b.1.cmp(&a.1));
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let told = reasons.iter().take(3).map(|(why, count)| match count {
         1 => format!("1 cell: {why}"),
         count => format!("{count} cells: {why}"),
