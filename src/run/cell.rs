@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::Facts;
-use crate::engine::ready::{self, Sign};
 use crate::engine::redact::Redactor;
-use crate::engine::remote::{LIMIT, Remote};
+use crate::engine::remote::Remote;
 use crate::judge::interval;
 use crate::load::socket::make_room_for;
 use crate::load::{
-    Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
-    Trace, Warning,
+    Api, Ask, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt, Trace,
+    Warning,
 };
 use crate::matrix::{Cell, Plan, Runtime};
 use crate::measure::delivery::{Outputs, Reads};
@@ -23,7 +22,6 @@ use crate::record::{Event, judgement};
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
 use crate::transport::Transport;
 
-use super::demise::Loss;
 use super::events::Events;
 use super::heartbeat::Lags;
 use super::prompts::{Prompts, Source, Target, Wording, cell_number};
@@ -193,43 +191,6 @@ impl Bench<'_> {
             body: self.body.clone(),
             idle_timeout: self.request.idle_timeout,
             timeout: None,
-        }
-    }
-
-    /// Asks for one token, over a connection of its own.
-    ///
-    /// # Errors
-    /// No connection, no answer, or an error from an engine whose health says that it is broken; any
-    /// other answer shows that something serves.
-    pub(super) async fn still_serves(&self) -> Result<(), Silence> {
-        let prompt = Prompt::Text("Hello".into());
-        let Ok(request) = self.form().prepared(&prompt, 1) else { return Ok(()) };
-        let Ok(mut client) = Client::new(&self.endpoint, self.clock) else { return Ok(()) };
-        let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
-        let failure = match trace.outcome {
-            Outcome::Failed(failure) => failure,
-            Outcome::Complete | Outcome::Cancelled => return Ok(()),
-        };
-        match failure.class {
-            FailureClass::Connection => Err(Silence::Gone(Loss::Mute(failure.message))),
-            FailureClass::Truncated | FailureClass::Stalled => {
-                Err(Silence::Mute(Loss::Mute(failure.message)))
-            }
-            FailureClass::RateLimited
-            | FailureClass::Status
-            | FailureClass::ServerError
-            | FailureClass::Aborted
-            | FailureClass::Malformed
-            | FailureClass::NoOutput
-            | FailureClass::NotAStream => {
-                let answer = self.remote.get("/health", LIMIT).await;
-                match answer.map(|answer| ready::health(self.remote.kind(), &answer)) {
-                    Ok(Sign::NotYet(seen) | Sign::Never(seen)) => {
-                        Err(Silence::Gone(Loss::Sick(format!("{seen}; {}", failure.message))))
-                    }
-                    Ok(Sign::Ready(())) | Err(_) => Ok(()),
-                }
-            }
         }
     }
 
@@ -439,26 +400,6 @@ pub(super) fn broken(failure: Failure) -> CellState {
             }))
         }
     }
-}
-
-/// Whether a cell went so that the engine may be gone, dead or mute: a request found no connection, was
-/// not answered, or failed as those of an engine do that is being ended or whose worker has died.
-pub(super) fn is_doubtful(state: &CellState) -> bool {
-    match state {
-        CellState::Broken { class, .. } => {
-            class == "connection" || class == "no-window" || command::is_tools_fault(class)
-        }
-        CellState::Measured(measurement) => !measurement.failures.is_empty(),
-        CellState::NotRun { .. } | CellState::Unfit { .. } => false,
-    }
-}
-
-/// An engine that serves no more.
-pub(super) enum Silence {
-    /// Nothing listens, or it says itself that it is broken.
-    Gone(Loss),
-    /// It does not answer.
-    Mute(Loss),
 }
 
 /// A cell that broke before it had figures, in words.

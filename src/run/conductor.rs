@@ -23,8 +23,8 @@ use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 
-use super::cell::{Bench, Silence, broken_words, is_doubtful};
-use super::demise::{Loss, Losses, cell_name, exit_words};
+use super::cell::{Bench, broken_words};
+use super::demise::{Loss, Losses, Silence, cell_name, exit_words, is_doubtful};
 use super::events::Events;
 use super::halt::{Cause, Halt, Halter};
 use super::prompts::Prompts;

@@ -1,10 +1,17 @@
-//! The demise of engines: where a launch lost them, how often, and in which words that is told.
+//! The demise of engines: whether one that failed still serves, where a launch lost them, how often, and
+//! in which words that is told.
 //!
 //! Whether an engine is lost and started again is decided in `conductor`.
 
+use crate::engine::ready::{self, Sign};
+use crate::engine::remote::LIMIT;
 use crate::engine::supervise::ExitInfo;
 use crate::hardware::oom::Kills;
-use crate::record::run_record::PlannedCellRecord;
+use crate::load::{Cancel, Client, FailureClass, Outcome, Prompt};
+use crate::record::run_record::{CellState, PlannedCellRecord};
+
+use super::cell::Bench;
+use super::command;
 
 /// Places that a message names.
 const NAMED: usize = 4;
@@ -41,6 +48,65 @@ impl Loss {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.verb(), self.detail())
+    }
+}
+
+/// Whether a cell went so that the engine may be gone, dead or mute: a request found no connection, was
+/// not answered, or failed as those of an engine do that is being ended or whose worker has died.
+pub(super) fn is_doubtful(state: &CellState) -> bool {
+    match state {
+        CellState::Broken { class, .. } => {
+            class == "connection" || class == "no-window" || command::is_tools_fault(class)
+        }
+        CellState::Measured(measurement) => !measurement.failures.is_empty(),
+        CellState::NotRun { .. } | CellState::Unfit { .. } => false,
+    }
+}
+
+/// An engine that serves no more.
+pub(super) enum Silence {
+    /// Nothing listens, or it says itself that it is broken.
+    Gone(Loss),
+    /// It does not answer.
+    Mute(Loss),
+}
+
+impl Bench<'_> {
+    /// Asks for one token, over a connection of its own.
+    ///
+    /// # Errors
+    /// No connection, no answer, or an error from an engine whose health says that it is broken; any
+    /// other answer shows that something serves.
+    pub(super) async fn still_serves(&self) -> Result<(), Silence> {
+        let prompt = Prompt::Text("Hello".into());
+        let Ok(request) = self.form().prepared(&prompt, 1) else { return Ok(()) };
+        let Ok(mut client) = Client::new(&self.endpoint, self.clock) else { return Ok(()) };
+        let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
+        let failure = match trace.outcome {
+            Outcome::Failed(failure) => failure,
+            Outcome::Complete | Outcome::Cancelled => return Ok(()),
+        };
+        match failure.class {
+            FailureClass::Connection => Err(Silence::Gone(Loss::Mute(failure.message))),
+            FailureClass::Truncated | FailureClass::Stalled => {
+                Err(Silence::Mute(Loss::Mute(failure.message)))
+            }
+            FailureClass::RateLimited
+            | FailureClass::Status
+            | FailureClass::ServerError
+            | FailureClass::Aborted
+            | FailureClass::Malformed
+            | FailureClass::NoOutput
+            | FailureClass::NotAStream => {
+                let answer = self.remote.get("/health", LIMIT).await;
+                match answer.map(|answer| ready::health(self.remote.kind(), &answer)) {
+                    Ok(Sign::NotYet(seen) | Sign::Never(seen)) => {
+                        Err(Silence::Gone(Loss::Sick(format!("{seen}; {}", failure.message))))
+                    }
+                    Ok(Sign::Ready(())) | Err(_) => Ok(()),
+                }
+            }
+        }
     }
 }
 
