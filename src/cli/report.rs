@@ -13,7 +13,7 @@ use super::say;
 /// Render the reports of a run again from its record.json.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The output directory of a run; its junit.xml and summary.md are rewritten
+    /// The output directory of a run; its junit.xml, summary.md and report.html are rewritten
     pub dir: PathBuf,
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(long, value_enum, default_value_t, value_name = "DIALECT", hide_possible_values = true)]
