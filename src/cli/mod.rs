@@ -6,6 +6,7 @@
 // These panic where nobody reads, and the exit code would say nothing any more: `print` and `say`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod annotate;
 mod check;
 mod completions;
 mod directory;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::report::github;
 use crate::report::progress::Style;
 
 /// LLM inference performance as a test suite.
@@ -132,6 +134,11 @@ enum Command {
 
 /// Writes to stdout. A reader that closes early, `| head`, has what it wants.
 fn print(text: &str) -> Exit {
+    print_as_is(&for_the_log(text))
+}
+
+/// As [`print`], what is meant to be a command to a CI service too.
+fn print_as_is(text: &str) -> Exit {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Exit::Pass,
@@ -150,7 +157,12 @@ fn say(line: &str) {
 
 /// Writes to stderr what ends its lines itself.
 fn say_as_is(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let _ = std::io::stderr().write_all(for_the_log(text).as_bytes());
+}
+
+/// Text that no CI service which reads along takes for a command.
+fn for_the_log(text: &str) -> std::borrow::Cow<'_, str> {
+    if github::reads_along() { github::disarmed(text) } else { text.into() }
 }
 
 /// Parses the arguments and runs the subcommand.

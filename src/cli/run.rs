@@ -22,6 +22,7 @@ use crate::report::progress::Progress;
 use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
 use crate::suite::model::SecretSource;
 
+use super::annotate::Annotations;
 use super::directory::{Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::header::{self, HeaderInput};
@@ -62,6 +63,9 @@ pub struct Args {
         hide_possible_values = true
     )]
     junit_dialect: Dialect,
+    /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
+    annotations: Annotations,
     /// Exit 11 when there are warnings
     #[arg(long)]
     deny_warnings: bool,
@@ -422,7 +426,7 @@ fn conclude(
     global.gap();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
-    let printed = super::print(&page);
+    let printed = super::print(&page).or(args.annotations.print(&seen.record));
     if let Some(error) = &seen.unwritten {
         say(&format!("error: results could not be written: {error}"));
     } else if !global.quiet {

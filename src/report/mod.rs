@@ -11,6 +11,7 @@ pub mod engine;
 pub mod figure;
 pub mod files;
 pub mod fit;
+pub mod github;
 pub mod grid;
 pub mod html;
 pub mod json;
