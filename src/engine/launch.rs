@@ -243,6 +243,15 @@ fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
             ));
         }
         let path = dir.join(relative);
+        // An engine of an earlier start could have put links there.
+        if let Some(link) = relative.ancestors().map(|part| dir.join(part)).find(|p| p.is_symlink())
+        {
+            return Err(format!(
+                "the engine file `{}` would be written through the link {}; remove that",
+                relative.display(),
+                link.display()
+            ));
+        }
         let write = || {
             std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
             let mut options = std::fs::OpenOptions::new();

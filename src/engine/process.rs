@@ -156,6 +156,8 @@ impl Supervised {
             .append(true)
             // An engine may print the secrets that it was given.
             .mode(0o600)
+            // What an engine before it left in its place is not followed to somebody's file.
+            .custom_flags(libc::O_NOFOLLOW)
             .open(start.log)
             .map_err(log_error)?;
         let mut child = spawn(start.name, log).map_err(SuperviseError::Supervisor)?;

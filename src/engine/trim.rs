@@ -6,7 +6,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,7 +52,10 @@ impl Trim {
         if length.saturating_sub(self.start) <= most {
             return Ok(());
         }
-        let mut file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        let mut options = OpenOptions::new();
+        // A link that an engine put in its place may lead to somebody's file, which is not to be cut.
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let mut file = options.open(&self.path)?;
         file.seek(SeekFrom::Start(length - tail))?;
         let mut kept = Vec::with_capacity(tail as usize);
         file.by_ref().take(2 * tail).read_to_end(&mut kept)?;
@@ -73,6 +76,20 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, vec![b'x'; 4096]).unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "").unwrap();
+        let log = Trim::from_here(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        log.cut(Limits { most: 1024, head: 64, tail: 512 }).unwrap_err();
+        assert_eq!(std::fs::metadata(&victim).unwrap().len(), 4096);
+    }
 
     #[test]
     fn beginning_and_end_are_kept_however_often_it_is_cut() {

@@ -117,7 +117,7 @@ pub fn disarmed(text: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len() + 8);
     for piece in text.split_inclusive(['\n', '\r']) {
-        let rest = piece.trim_start();
+        let rest = behind_blanks(piece);
         let indent = &piece[..piece.len() - rest.len()];
         out.push_str(indent);
         match rest.strip_prefix("::") {
@@ -129,6 +129,19 @@ pub fn disarmed(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// What stands behind blanks and colours.
+fn behind_blanks(line: &str) -> &str {
+    let mut rest = line.trim_start();
+    while let Some((code, behind)) = rest.strip_prefix("\u{1b}[").and_then(|it| it.split_once('m'))
+    {
+        if !code.chars().all(|c| c.is_ascii_digit() || c == ';') {
+            break;
+        }
+        rest = behind.trim_start();
+    }
+    rest
 }
 
 fn without_hashes(text: &str, out: &mut String) {
@@ -233,6 +246,7 @@ mod tests {
             ("###[x] ##teamcity[y]", "## #[x] # #teamcity[y]"),
             ("std::vector ## heading", "std::vector ## heading"),
             ("a\r::b", "a\r: :b"),
+            (" \u{1b}[1;31m ::b", " \u{1b}[1;31m : :b"),
         ] {
             assert_eq!(disarmed(text), left);
         }
