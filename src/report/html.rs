@@ -161,14 +161,16 @@ fn panels(out: &mut Markup, record: &RunRecord) {
         briefs.push(brief);
     }
     let told = briefs.len();
+    let mut room = true;
     for (at, brief) in order.iter().zip(briefs) {
-        let full = of(*at, Extent::Full);
-        let more = full.len().saturating_sub(brief.len());
-        let fits = more <= left;
-        if fits {
-            left -= more;
+        // To render one in full takes time: what comes behind the first that doesn't fit is not tried.
+        let full = room.then(|| of(*at, Extent::Full));
+        let fitting = full.filter(|full| full.len().saturating_sub(brief.len()) <= left);
+        room = fitting.is_some();
+        if let Some(full) = &fitting {
+            left -= full.len().saturating_sub(brief.len());
         }
-        panels[*at] = Some(if fits { full } else { brief });
+        panels[*at] = Some(fitting.unwrap_or(brief));
     }
     put!(out, "<section class=\"panels\" aria-label=\"Cells\">\n<h2>Cells</h2>\n");
     panels.iter().flatten().for_each(|panel| out.append(panel));

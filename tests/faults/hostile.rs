@@ -122,12 +122,9 @@ fn inert(what: &str, text: &str) {
 fn hostile_text_is_text_everywhere() {
     let project = project();
     let ran = run(&project, &["--color", "always"]);
-    assert_eq!(ran.code, 10, "{}\n{}", ran.stdout, ran.stderr);
-    assert!(
-        ran.having("fail").len() == 1 && ran.having("error").len() >= 3,
-        "{:?}",
-        ran.verdicts()
-    );
+    // On a machine that is too busy a cell is invalid, else it failed.
+    assert!([10, 30].contains(&ran.code), "{}\n{}", ran.stdout, ran.stderr);
+    assert!(ran.having("error").len() >= 4, "{:?}", ran.verdicts());
 
     inert("stdout", &ran.stdout);
     inert("stderr", &ran.stderr);
@@ -136,17 +133,22 @@ fn hostile_text_is_text_everywhere() {
     for line in &annotations {
         let (head, _) = line[2..].split_once("::").unwrap();
         assert_eq!(head.matches("file=").count(), 1, "{line}");
-        assert!(head.contains("%0A%3A%3Aerror%3A%3Ate"), "the suite's own odd name: {head}");
+        assert!(head.contains("%3A%3Aerror%3A%3Ate"), "the suite's own odd name: {head}");
         assert_eq!(head.split(',').count(), 3, "file, line, title: {head}");
     }
 
     page(&ran.read("report.html"));
     summary(&ran.read("summary.md"));
     cases(&ran.read("junit.xml"));
+    // For programs: each text as it was, in JSON.
+    ran.record();
+    for name in ["journal.jsonl", "record.json"] {
+        let text = ran.read(name);
+        assert!(text.chars().all(|c| c == '\n' || c >= ' '), "control characters in {name}");
+    }
     for line in ran.read("journal.jsonl").lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
-    inert("record.json", &ran.read("record.json").replace("\\u001b", ""));
 
     // The same out of the record, without colour and in the other dialect.
     let again = project
@@ -186,41 +188,38 @@ fn page(text: &str) {
     assert!(!text.contains('\u{202e}'));
 }
 
+/// The summary as its readers render it: no markup but that of the summary itself.
 fn summary(text: &str) {
-    for markup in ["<script", "<img", "@team", "](javascript", "\u{1b}", "\u{202e}", "\n::", "\r"] {
-        assert!(!text.contains(markup) || fenced(text, markup), "{markup:?} in {text}");
+    let options = pulldown_cmark::Options::all();
+    let mut rendered = String::new();
+    pulldown_cmark::html::push_html(&mut rendered, pulldown_cmark::Parser::new_ext(text, options));
+    let html = Html::parse_fragment(&rendered);
+    let ours = [
+        "html", "h1", "h2", "h3", "p", "ul", "li", "strong", "table", "thead", "tbody", "tr", "th",
+        "td", "br", "pre", "code", "details", "summary",
+    ];
+    for element in html.select(&Selector::parse("*").unwrap()) {
+        let name = element.value().name();
+        assert!(ours.contains(&name), "<{name}> in {text}\n{rendered}");
+        let plain = |attribute: &str| ["style", "class"].contains(&attribute);
+        assert!(
+            element.value().attrs().all(|(attribute, _)| plain(attribute)),
+            "<{name}> in {text}"
+        );
     }
-    // A bar inside of a cell would make it two.
-    let mut columns = None;
-    for line in text.lines() {
-        let bars = line.replace("\\|", "").matches('|').count();
-        let row = line.starts_with('|');
-        assert!(!row || columns.is_none_or(|columns| columns == bars), "{line}");
-        columns = row.then_some(bars);
+    let told: String = html.root_element().text().collect();
+    assert!(
+        told.contains("<script>alert(1)</script>") && told.contains("[x](javascript:alert(3))"),
+        "{told}"
+    );
+    // Mentions are looked for in rendered text, but not in code.
+    for element in html.select(&Selector::parse("p, li, td, th, h1, h2, h3").unwrap()) {
+        let words = element.children().filter_map(|child| child.value().as_text());
+        assert!(words.clone().all(|words| !words.contains("@team")), "{:?}", element.html());
     }
-}
-
-/// Whether a text stands in blocks of code alone.
-fn fenced(text: &str, part: &str) -> bool {
-    let mut fence: Option<String> = None;
-    text.lines().all(|line| {
-        let ticks: String = line.chars().take_while(|c| *c == '`').collect();
-        match &fence {
-            None if ticks.len() >= 3 => fence = Some(ticks),
-            Some(open) if ticks.len() >= open.len() && ticks.len() == line.len() => fence = None,
-            None if line.replace("@&#8203;", "").contains(part.trim_start()) => {
-                // Inline code has no markup either.
-                let mut inside = false;
-                return line.split('`').all(|piece| {
-                    let clean = inside || !piece.contains(part.trim_start());
-                    inside = !inside;
-                    clean
-                });
-            }
-            None | Some(_) => {}
-        }
-        true
-    })
+    for c in ['\u{1b}', '\u{202e}', '\r', '\u{0}'] {
+        assert!(!text.contains(c), "{c:?}");
+    }
 }
 
 /// The file is XML, and its cases are those of the plan.
@@ -317,7 +316,7 @@ fn links_in_place_of_reports_are_replaced_and_not_followed() {
          ls -A out > links.txt",
         DECODE,
     );
-    let ran = project.run(&[]).exits(0);
+    let ran = project.run(&[]);
     let links = std::fs::read_to_string(project.path().join("links.txt")).unwrap();
     assert_eq!(links.matches(".part").count(), 4, "{links}");
     untouched(&project);

@@ -23,7 +23,11 @@ const MOST_LOG: usize = 16 * 1024;
 /// The head of the page.
 pub fn top(out: &mut Markup, record: &RunRecord) {
     let header = &record.header;
-    let (word, tone) = verdict_word(record);
+    let (mut word, tone) = verdict_word(record);
+    // A run that goes on, or was killed, has judged what it has judged.
+    if word == "NOT JUDGED" && record.seconds.is_none() {
+        word = "NOT FINISHED";
+    }
     let counts = Counts::of(record);
     let (class, sign) = match tone {
         Tone::Good => ("good", "✓"),
@@ -39,7 +43,7 @@ pub fn top(out: &mut Markup, record: &RunRecord) {
             put!(out, " Took " (elapsed(seconds)) " of virtual time.")
         }
         Some(seconds) => put!(out, " Took " (elapsed(seconds)) "."),
-        None => put!(out, " The run has not ended."),
+        None => {}
     }
     put!(out, "</p></div>\n");
     tally(out, &counts);
@@ -78,6 +82,7 @@ fn meaning(word: &str, counts: &Counts) -> &'static str {
         "PASSED" if counts.pass == 0 => "No limit is broken, and none was there to break.",
         "PASSED" => "Every judged cell is within its limits.",
         "FAILED" => "A limit is broken, or the engine degraded: for the author of the change.",
+        "NOT FINISHED" => "The run goes on, or was killed: what has run so far is here.",
         "NOT JUDGED" => {
             "Something kept cells from being judged; that is no verdict on the engine's speed."
         }
@@ -183,7 +188,7 @@ fn launches(out: &mut Markup, record: &RunRecord) {
     for (at, (planned, launch)) in record.header.launches.iter().zip(&record.launches).enumerate() {
         let Some(failure) = &launch.failure else { continue };
         put!(out, "<section class=\"broken\">\n<h2>Launch " (planned.name) " failed</h2>\n<p class=\"said\">"
-            (message::one_line(&failure.message)) "</p>\n<pre>");
+            (message::one_line(&failure.message)) "</p>\n<pre tabindex=\"0\" role=\"region\" aria-label=\"What the engine printed\">");
         let told = message::of_launch(failure, launch.log.as_deref()).join("\n");
         out.lines(&sanitise::cut(&told, MOST_LOG));
         put!(out, "</pre>\n<p class=\"note\"><a href=\"#launch-" (at) "\">Its command and settings</a></p>\n</section>\n");

@@ -45,12 +45,20 @@ pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
     }
     put!(out, "\" id=\"c" (at) "\" tabindex=\"-1\" aria-labelledby=\"t" (at) "\">\n<header><a class=\"close\" href=\"#m"
         (at) "\">Close</a><p class=\"mark\">" (mark) "</p><h3 id=\"t" (at) "\">" (planned.test) "</h3>");
-    put!(out, "<p class=\"axes\">");
-    if let Some(variant) = &planned.variant {
-        put!(out, "<span>variant <b>" (variant) "</b></span> ");
-    }
-    for (name, value) in &planned.axes {
-        put!(out, "<span>" (name) " <b>" (value) "</b></span> ");
+    match extent {
+        Extent::Full => {
+            put!(out, "<p class=\"axes\">");
+            if let Some(variant) = &planned.variant {
+                put!(out, "<span>variant <b>" (variant) "</b></span> ");
+            }
+            for (name, value) in &planned.axes {
+                put!(out, "<span>" (name) " <b>" (value) "</b></span> ");
+            }
+        }
+        Extent::Brief => {
+            let name = message::name(planned);
+            put!(out, "<p class=\"axes\">"(name.strip_prefix(&planned.test).unwrap_or(&name)));
+        }
     }
     put!(out, "</p></header>\n");
     if let Some(said) = message::of_cell(outcome) {
@@ -76,12 +84,10 @@ pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
             words(out, record, planned, outcome);
         }
         Extent::Brief => {
-            put!(out, "<ul>");
             for (bound, judged) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
                 let (tone, word) = bound_word(judged.verdict, bound.severity);
-                put!(out, "<li class=\"" (tone) "\"><span class=\"k\">" (word) "</span> " (cut(&judged.message, 512)) "</li>");
+                put!(out, "<p class=\"" (tone) "\"><span class=\"k\">" (word) "</span> " (cut(&judged.message, 512)) "</p>");
             }
-            put!(out, "</ul>");
         }
     }
     put!(out, "<h4>Run this cell again</h4><pre class=\"command\"><code>" (message::rerun(record, planned))

@@ -178,8 +178,7 @@ fn matrix(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, sh
         out,
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim())
         "\"><table class=\"matrix\">\n<caption>Rows are " (row_axis) ", columns are " (column_axis)
-        "</caption>\n<thead><tr><th scope=\"col\" class=\"corner\"><span>" (row_axis)
-        "</span> <span>" (column_axis) "</span></th>"
+        "</caption>\n<thead><tr><td class=\"corner\"></td>"
     );
     for column in &block.columns {
         put!(out, "<th scope=\"col\">" (column) "</th>");

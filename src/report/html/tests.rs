@@ -133,7 +133,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("main", &["id"]),
         ("header", &["class"]),
         ("p", &["class"]),
-        ("pre", &["class"]),
+        ("pre", &["class", "tabindex", "role", "aria-label"]),
         ("li", &["class"]),
         ("ol", &["class"]),
         ("dl", &["class"]),
