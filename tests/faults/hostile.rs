@@ -228,7 +228,6 @@ fn cases(text: &str) {
         quick_junit::Report::deserialize_from_str(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let cases: usize = report.test_suites.iter().map(|suite| suite.test_cases.len()).sum();
     assert_eq!(cases, 2 + 2 * 3, "two launches with three cells each");
-    assert!(!text.contains("<script") && !text.contains("<img"), "{text}");
     let plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
     assert!(text.chars().all(plain), "control characters in junit.xml");
 }

@@ -174,10 +174,12 @@ fn matrix(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, sh
     let row_axis = block.row_axis.as_deref().unwrap_or_default();
     let column_axis = block.column_axis.as_deref().unwrap_or_default();
     let name = format!("{} {}", sheet.test, block.heading);
+    // Browsers lay out what is seen, where every cell has the same size.
+    let large = if block.rows.len() * block.columns.len() > LARGE { " large" } else { "" };
     put!(
         out,
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim())
-        "\"><table class=\"matrix\">\n<caption>Rows are " (row_axis) ", columns are " (column_axis)
+        "\"><table class=\"matrix" (large) "\">\n<caption>Rows are " (row_axis) ", columns are " (column_axis)
         "</caption>\n<thead><tr><td class=\"corner\"></td>"
     );
     for column in &block.columns {
