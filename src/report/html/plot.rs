@@ -392,7 +392,7 @@ fn thinned<'a, T>(all: &[&'a T], most: usize) -> Vec<&'a T> {
 
 /// A number at an axis.
 fn label(value: f64, tokens: bool) -> String {
-    if tokens && value >= 1.0 && value < 1e15 {
+    if tokens && (1.0..1e15).contains(&value) {
         return Tokens(value.round() as u64).to_string();
     }
     let decimals = match value.abs() {
