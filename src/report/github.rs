@@ -18,6 +18,8 @@ use super::worst::{self, Need};
 
 /// GitHub shows so many errors and so many warnings of a step.
 const MOST: usize = 10;
+/// Lines of a failed launch's log in its annotation.
+const TELLING: usize = 5;
 
 /// From where paths are told.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +38,11 @@ pub fn annotations(record: &RunRecord, ground: Ground<'_>) -> String {
     for (planned, launch) in record.header.launches.iter().zip(&record.launches) {
         if let Some(failure) = &launch.failure {
             let title = format!("launch {} failed", planned.name);
-            errors.push(command("error", &planned.place, &title, &failure.message, ground));
+            // What its log says of the cause, which a message rarely does.
+            let lines = failure.log_tail.iter().rev().take(TELLING).rev();
+            let told: Vec<&str> =
+                std::iter::once(&failure.message).chain(lines).map(String::as_str).collect();
+            errors.push(command("error", &planned.place, &title, &told.join("\n"), ground));
         }
     }
     for (cell, need) in worst::cells(record) {

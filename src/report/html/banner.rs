@@ -188,7 +188,7 @@ fn launches(out: &mut Markup, record: &RunRecord) {
     for (at, (planned, launch)) in record.header.launches.iter().zip(&record.launches).enumerate() {
         let Some(failure) = &launch.failure else { continue };
         put!(out, "<section class=\"broken\">\n<h2>Launch " (planned.name) " failed</h2>\n<p class=\"said\">"
-            (message::one_line(&failure.message)) "</p>\n<pre tabindex=\"0\" role=\"region\" aria-label=\"What the engine printed\">");
+            (message::one_line(&failure.message)) "</p>\n<pre tabindex=\"0\" role=\"region\" aria-label=\"What launch " (planned.name) " printed\">");
         let told = message::of_launch(failure, launch.log.as_deref()).join("\n");
         out.lines(&sanitise::cut(&told, MOST_LOG));
         put!(out, "</pre>\n<p class=\"note\"><a href=\"#launch-" (at) "\">Its command and settings</a></p>\n</section>\n");
