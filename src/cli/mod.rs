@@ -6,6 +6,7 @@
 // These panic where nobody reads, and the exit code would say nothing any more: `print` and `say`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod annotate;
 mod check;
 mod completions;
 mod directory;
@@ -142,7 +143,17 @@ enum Command {
 
 /// Writes to stdout. A reader that closes early, `| head`, has what it wants.
 fn print(text: &str) -> Exit {
-    match voice::print(text) {
+    ended(voice::print(text))
+}
+
+/// As [`print`], what is meant to be a command to a CI service too.
+fn print_as_is(text: &str) -> Exit {
+    ended(voice::print_as_is(text))
+}
+
+/// What comes of writing to stdout.
+fn ended(written: std::io::Result<()>) -> Exit {
+    match written {
         Ok(()) => Exit::Pass,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Pass,
         Err(error) => {

@@ -25,6 +25,7 @@ use crate::report::progress::Progress;
 use crate::run::{Cause, Conduct, Halter, Parent, Signals, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 
+use super::annotate::Annotations;
 use super::directory::{self, Directory, DirectoryError};
 use super::exit::{self, Exit};
 use super::fence::Fence;
@@ -72,6 +73,9 @@ pub struct Args {
         hide_possible_values = true
     )]
     junit_dialect: Dialect,
+    /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
+    annotations: Annotations,
     /// Exit 11 when there are warnings
     #[arg(long)]
     deny_warnings: bool,
@@ -485,7 +489,7 @@ fn conclude(
     global.gap();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
-    let printed = super::print(&page);
+    let printed = super::print(&page).or(args.annotations.print(&seen.record));
     let early = seen.record.stopped == Some(StopReason::Unwritable);
     if let Some(Trouble { said, help }) = &seen.unwritten {
         say(&format!("error: results could not be written: {said}"));

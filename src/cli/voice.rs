@@ -1,10 +1,12 @@
 //! The voice: whatever the program says on stdout and stderr goes through here, and secrets are hidden
 //! in it. It knows the secrets that were found so far.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::{PoisonError, RwLock};
 
 use crate::engine::redact::{Redactor, Stream};
+use crate::report::github;
 
 #[derive(Default)]
 struct Known {
@@ -42,7 +44,12 @@ pub fn redactor() -> Redactor {
 /// Writes to stderr what ends its lines itself. Nobody may be there to read it, and that is no reason
 /// to end.
 pub fn say_as_is(text: &str) {
-    let _ = io::stderr().write_all(redactor().text(text).as_bytes());
+    let _ = io::stderr().write_all(redactor().text(&for_the_log(text)).as_bytes());
+}
+
+/// Text that no CI service which reads along takes for a command.
+pub fn for_the_log(text: &str) -> Cow<'_, str> {
+    if github::reads_along() { github::disarmed(text) } else { text.into() }
 }
 
 /// Writes to stdout.
@@ -50,6 +57,14 @@ pub fn say_as_is(text: &str) {
 /// # Errors
 /// Stdout does not take it.
 pub fn print(text: &str) -> io::Result<()> {
+    print_as_is(&for_the_log(text))
+}
+
+/// Writes to stdout, what is meant to be a command to a CI service too.
+///
+/// # Errors
+/// Stdout does not take it.
+pub fn print_as_is(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(redactor().text(text).as_bytes())?;
     stdout.flush()

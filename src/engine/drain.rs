@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Drain {
         let _ = rustix::pipe::fcntl_setpipe_size(&entrance, PIPE);
         let (orders, answers) = UnixStream::pair()?;
         orders.set_read_timeout(Some(PATIENCE))?;
-        let file = OpenOptions::new().append(true).open(&path)?;
+        let file = OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
         let log = Log { file, path, start, length: 0, limits: LIMITS, due: LIMITS.most, lost: 0 };
         let stream = Stream::new(redactor);
         let flow = Flow { exit, answers, stream, log, piece: vec![0; PIECE], clear: Vec::new() };
@@ -268,7 +268,10 @@ impl Log {
     /// Leaves the beginning and the end.
     fn cut(&mut self) -> io::Result<()> {
         let Limits { head, tail, .. } = self.limits;
-        let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        let mut options = OpenOptions::new();
+        // A link that an engine put in its place may lead to somebody's file, which is not to be cut.
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&self.path)?;
         let end = self.start + self.length;
         let (mut from, mut to) = (end - tail, self.start + head);
         let mut piece = vec![0; PIECE.min(tail as usize)];
@@ -336,6 +339,20 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("\n… 4424 bytes left out: the log grew too long …\nxxx"), "{text}");
         assert_eq!(text.matches('x').count(), 64 + 512);
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, vec![b'x'; 9000]).unwrap();
+        let path = dir.path().join("log");
+        let mut log = log(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        log.write(&[b'y'; 5000]);
+        assert!(Drain::open(&path, Redactor::default()).is_err());
+        assert_eq!(std::fs::read(&victim).unwrap(), vec![b'x'; 9000]);
     }
 
     #[test]

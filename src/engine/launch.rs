@@ -286,6 +286,16 @@ fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
             ));
         }
         let path = dir.join(relative);
+        // An engine of an earlier start could have put links there, in place of the directory too.
+        let way = relative.ancestors().filter(|part| !part.as_os_str().is_empty());
+        let mut way = way.map(|part| dir.join(part)).chain([dir.to_owned()]);
+        if let Some(link) = way.find(|part| part.is_symlink()) {
+            return Err(format!(
+                "the engine file `{}` would be written through the link {}; remove that",
+                relative.display(),
+                link.display()
+            ));
+        }
         let write = || {
             let folder = path.parent().unwrap_or(dir);
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

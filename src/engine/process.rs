@@ -171,6 +171,8 @@ impl Supervised {
             .append(true)
             // What an engine prints is its owner's business.
             .mode(0o600)
+            // What an engine before it left in its place is not followed to somebody's file.
+            .custom_flags(libc::O_NOFOLLOW)
             .open(start.log)
             .map_err(log_error)?;
         let mut child = spawn(start.name, grace, log).map_err(SuperviseError::Supervisor)?;

@@ -32,7 +32,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Unwritten> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = (|| {
-        let mut file = File::create(&beside)?;
+        let mut file = anew(&beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         drop(file);
@@ -64,7 +64,7 @@ impl Room {
         std::fs::create_dir_all(dir).map_err(Unwritten::at(dir))?;
         let path = dir.join(format!(".room.{}.part", std::process::id()));
         let held = (|| {
-            let mut file = File::create(&path)?;
+            let mut file = anew(&path)?;
             file.write_all(&noise(bytes))?;
             file.sync_all()?;
             Ok(Room { _file: file })
@@ -105,6 +105,19 @@ impl Standing {
         };
         let removed = |path: &&Path| std::fs::remove_file(path).is_ok();
         self.0.iter().filter(old).map(|(path, _)| path.as_path()).filter(removed).collect()
+    }
+}
+
+/// Makes a file of this name that was not there before: whatever engine or tool put in its place, a link
+/// to somebody's file too, is removed and not written to.
+fn anew(path: &Path) -> io::Result<File> {
+    let make = || File::options().write(true).create_new(true).open(path);
+    match make() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            make()
+        }
+        made => made,
     }
 }
 
@@ -160,6 +173,23 @@ mod tests {
         replace(&path, b"second").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_replaced_and_never_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "mine").unwrap();
+        let out = dir.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        let half = format!(".junit.xml.{}.part", std::process::id());
+        for name in ["junit.xml", &half] {
+            std::os::unix::fs::symlink(&victim, out.join(name)).unwrap();
+        }
+        replace(&out.join("junit.xml"), b"ours").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"mine");
+        assert_eq!(std::fs::read(out.join("junit.xml")).unwrap(), b"ours");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
     }
 
     #[test]

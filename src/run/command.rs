@@ -105,6 +105,11 @@ async fn clean(bench: &Bench<'_>, spec: &CommandSpec) -> Vec<String> {
 /// Runs the tool to its end, in an empty directory of its own.
 async fn run(bench: &Bench<'_>, spec: &CommandSpec) -> Result<(), CellState> {
     let failed = |message: String| broken_words("command-failed", &message);
+    // What is emptied and written to is ours: an engine could have put a link in its way.
+    let way = spec.dir.ancestors().take_while(|path| *path != bench.runtime.out_dir);
+    if let Some(link) = way.into_iter().find(|path| path.is_symlink()) {
+        return Err(failed(format!("{} is a link, which is not followed", link.display())));
+    }
     if spec.dir.exists() {
         std::fs::remove_dir_all(&spec.dir)
             .map_err(|error| failed(format!("{} can't be emptied: {error}", spec.dir.display())))?;

@@ -11,4 +11,15 @@ fn engine_files_stay_in_the_launch_directory() {
     for path in ["../escape", "/tmp/absolute", "a/../../b"] {
         assert!(write_files(dir.path(), &file(path)).unwrap_err().contains("outside"), "{path}");
     }
+    // Neither is a link followed, whether it stands for the file, a folder on the way or the directory.
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("engine.yaml"), "mine").unwrap();
+    let link = |from: PathBuf, to: &Path| std::os::unix::fs::symlink(to, from).unwrap();
+    link(dir.path().join("linked"), outside.path());
+    link(dir.path().join("file.yaml"), &outside.path().join("engine.yaml"));
+    for path in ["linked/engine.yaml", "file.yaml"] {
+        assert!(write_files(dir.path(), &file(path)).unwrap_err().contains("link"), "{path}");
+    }
+    assert!(write_files(&dir.path().join("linked"), &file("engine.yaml")).is_err());
+    assert_eq!(std::fs::read_to_string(outside.path().join("engine.yaml")).unwrap(), "mine");
 }
