@@ -1,6 +1,7 @@
 //! The record's header: everything that is known before the first launch.
 
 use super::reference::References;
+use crate::engine::redact::Redactor;
 use crate::hardware;
 use crate::judge::Severity;
 use crate::matrix::{Cell, Plan};
@@ -25,6 +26,8 @@ pub struct HeaderInput<'a> {
     pub provenance: Provenance,
     /// What relative bounds are held against.
     pub references: &'a References,
+    /// Hides secrets in what is no name.
+    pub redactor: &'a Redactor,
 }
 
 /// Makes the header.
@@ -40,7 +43,7 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
             place: setting.place.clone(),
         }
     });
-    RunHeader {
+    let mut header = RunHeader {
         format: 1,
         tokgate: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: format!("{:012x}", rand::random::<u64>() >> 16),
@@ -61,6 +64,30 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         cells: (plan.cells.iter().enumerate())
             .map(|(index, cell)| planned(plan, cell, index, input.references))
             .collect(),
+    };
+    if !input.redactor.is_empty() {
+        hide(&mut header, input.redactor);
+    }
+    header
+}
+
+/// Hides secrets in flags and words. Names stay: no secret is part of one.
+fn hide(header: &mut RunHeader, redactor: &Redactor) {
+    let hide = |text: &mut String| *text = redactor.said(text);
+    let Declared { model, revision, quantization, hardware, engine } = &mut header.declared;
+    [model, revision, quantization, hardware].into_iter().flatten().for_each(hide);
+    hide(engine);
+    hide(&mut header.path);
+    header.tags.iter_mut().chain(&mut header.flags).chain(&mut header.selection).for_each(hide);
+    header.launches.iter_mut().for_each(|launch| hide(&mut launch.place.file));
+    for cell in &mut header.cells {
+        hide(&mut cell.place.file);
+        cell.bounds.iter_mut().for_each(|bound| hide(&mut bound.place.file));
+        if let Some(QuarantineRecord { reason, issue, place, .. }) = &mut cell.quarantine {
+            hide(reason);
+            issue.iter_mut().for_each(hide);
+            hide(&mut place.file);
+        }
     }
 }
 

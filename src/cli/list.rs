@@ -17,9 +17,9 @@ use crate::quantity::{print_duration, print_number};
 use crate::suite::model::{EngineSource, Place};
 use crate::template::TemplateError;
 
-use super::Global;
 use super::exit::Exit;
 use super::shape::{self, Choice, Overlay, Planned};
+use super::{Global, voice};
 
 /// Arguments of `tokgate list`.
 #[derive(Debug, Clone, clap::Args)]
@@ -74,7 +74,9 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     if planned.plan.cells.is_empty() {
         return shape::nothing(&args.suite);
     }
-    match write(args.format, &planned.plan, io::stdout().lock()) {
+    let mut out = voice::Veil::new(io::stdout().lock());
+    let written = write(args.format, &planned.plan, &mut out);
+    match written.and_then(|()| Ok(out.close()?)) {
         Ok(()) => Exit::Pass,
         // A reader that closes early, `| head`, has what it wants.
         Err(ListError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Pass,

@@ -5,36 +5,47 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::engine::redact::{Redactor, check_secret};
-use crate::engine::supervise as process;
+use crate::engine::redact::Redactor;
+use crate::engine::{stranded, supervise as process};
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
+use crate::record::event::StopReason;
 use crate::record::journal::Journal;
 use crate::record::provenance::Provenance;
-use crate::record::run_record::RunHeader;
+use crate::record::run_record::{CellOutcome, CellState, RunHeader};
 use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
+use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
-use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
-use crate::suite::model::SecretSource;
+use crate::run::{Cause, Conduct, Halter, Parent, Signals, Unfit, conduct, in_virtual_time};
+use crate::suite::model::TimeLimit;
 
-use super::directory::{Directory, DirectoryError};
+use super::annotate::Annotations;
+use super::directory::{self, Directory, DirectoryError};
 use super::exit::{self, Exit};
+use super::fence::Fence;
 use super::header::{self, HeaderInput};
-use super::onlooker::{Onlooker, Seen};
+use super::limit::{self, Limits};
+use super::onlooker::{Onlooker, Seen, Trouble, failures};
 use super::provenance;
 use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
-use super::{Global, say};
+use super::{Global, say, secrecy};
 
-/// Room that results and logs of a small run need, in bytes.
+/// Room that is held back for the end of a run, in bytes: what the results of a small one need.
 const ROOM: usize = 256 * 1024;
+/// How long the end of engines is waited for when this program broke.
+const ENDING: Duration = Duration::from_secs(6);
+
+/// How long a run that does not end in time tries to say so.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -65,6 +76,9 @@ pub struct Args {
         hide_possible_values = true
     )]
     pub(super) junit_dialect: Dialect,
+    /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
+    pub(super) annotations: Annotations,
     /// Exit 11 when there are warnings
     #[arg(long)]
     pub(super) deny_warnings: bool,
@@ -72,23 +86,19 @@ pub struct Args {
     #[arg(long, conflicts_with = "max_fail")]
     pub(super) fail_fast: bool,
     /// End after N failed cells
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = limit::max_fail)]
     pub(super) max_fail: Option<std::num::NonZeroUsize>,
-    /// End after this time, like 90m; cells that have not run by then are errors
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(super) time_limit: Option<Duration>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    crate::quantity::parse_duration(text).map_err(|error| {
-        error
-            .help
-            .map_or_else(|| error.message.clone(), |help| format!("{}; {help}", error.message))
-    })
+    /// End after this time, like 90m, or auto: before the Slurm job does; cells that have not run by then
+    /// are errors
+    #[arg(long, value_name = "TIME", value_parser = limit::time_limit)]
+    pub(super) time_limit: Option<TimeLimit>,
 }
 
 /// Runs the suites.
 pub fn run(args: &Args, global: &Global) -> ExitCode {
+    let parent = Parent::now();
+    let most = if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) };
+    let limits = Limits::begin(args.time_limit, most);
     let mut prepared = Vec::new();
     let mut exit = Exit::Pass;
     let machine = hardware::probe();
@@ -129,17 +139,52 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
-    process::become_subreaper();
+    let mut shares = Shares::begin(limits, parent);
     for ready in &prepared {
-        exit = exit.or(carry_out(ready, args, global, &machine));
-        if matches!(exit, Exit::Signal(_)) {
-            break;
-        }
+        // A suite whose turn does not come has reports that say so, and not those of the day before.
+        exit = exit.or(carry_out(ready, args, global, &machine, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
     }
+    if let Some(signal) = shares.signals.first() {
+        exit = exit.or(Exit::Signal(signal));
+    }
     exit.into()
+}
+
+/// What the suites of a command share.
+pub(super) struct Shares {
+    limits: Limits,
+    signals: Signals,
+}
+
+impl Shares {
+    /// From now on signals are heard, and what engines leave behind falls to this process.
+    pub(super) fn begin(limits: Limits, parent: Option<Parent>) -> Shares {
+        directory::survive_size_limits();
+        process::become_subreaper();
+        let stranded = stranded::end_stranded();
+        if !stranded.is_empty() {
+            say(&format!(
+                "warning: ended what an earlier run left behind: {}",
+                stranded.join(", ")
+            ));
+        }
+        let signals = Signals::listen(parent, |signal| {
+            // Standard error may be what blocks.
+            std::thread::spawn(|| {
+                say("warning: the run did not end in time, and is left as it stands")
+            });
+            std::thread::sleep(LAST_WORDS);
+            std::process::exit(Exit::Signal(signal).code().into());
+        });
+        let signals = signals.unwrap_or_else(|error| {
+            say(&format!("warning: signals are not caught: {error}"));
+            Signals::default()
+        });
+        Shares { limits, signals }
+    }
 }
 
 /// A suite ready to run.
@@ -180,9 +225,7 @@ pub(super) fn prepare(
     let provenance = provenance::of(&plan, machine);
     let whole = args.choice.is_empty() && plan.suite.select.is_empty();
     let references = reference::resolve(&plan, &provenance, recording, whole)?;
-    let secrets = secrets(&plan)?;
-    let redactor =
-        Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
+    let (secrets, redactor) = secrecy::of_run(&plan)?;
     Ok(Ready { plan, provenance, references, warned, secrets, redactor })
 }
 
@@ -200,38 +243,12 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
-fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
-    let mut values = Vec::new();
-    let mut found = Ok(());
-    // A variant can't override a secret, so that the first setting speaks for all.
-    for (name, source) in plan.suite.settings.iter().take(1).flat_map(|setting| &setting.secrets) {
-        let value = match source {
-            SecretSource::Generate => format!("{:032x}", rand::random::<u128>()),
-            SecretSource::Env(variable) => match std::env::var(variable) {
-                Ok(value) if !value.is_empty() => value,
-                Ok(_) | Err(_) => {
-                    say(&format!(
-                        "error: secret {name}: the environment variable {variable} is not set"
-                    ));
-                    found = Err(Exit::Suite);
-                    continue;
-                }
-            },
-        };
-        if let Err(error) = check_secret(name, &value) {
-            say(&format!("error: {error}"));
-            found = Err(Exit::Suite);
-        }
-        values.push((name.clone(), value));
-    }
-    found.map(|()| values)
-}
-
 pub(super) fn carry_out(
     ready: &Ready,
     args: &Args,
     global: &Global,
     machine: &hardware::Facts,
+    shares: &mut Shares,
 ) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
@@ -239,9 +256,10 @@ pub(super) fn carry_out(
         Some(Resume::Auto) | None => args.out.clone(),
     };
     let out = resumed.unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
-    let directory = match Directory::open(&out) {
+    let command = ready.redactor.text(&format!("tokgate run {}", suite.path));
+    let directory = match Directory::open(&out, &command) {
         Ok(directory) => directory,
-        Err(error) => return unwritten(&error),
+        Err(error) => return unopened(&error, &out),
     };
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
@@ -251,6 +269,7 @@ pub(super) fn carry_out(
         selection: selection(args),
         provenance: ready.provenance.clone(),
         references: &ready.references,
+        redactor: &ready.redactor,
     });
     let course = match &args.resume {
         Some(asked) => {
@@ -263,43 +282,91 @@ pub(super) fn carry_out(
             Ok(previous) => {
                 if let (Some(previous), false) = (previous, global.quiet) {
                     let said = resume::farewell(&previous, &shown(&previous));
-                    said.iter().for_each(|line| say(&ready.redactor.text(line)));
+                    said.iter().for_each(|line| say(line));
                 }
                 begin(&directory, header, args.junit_dialect)
             }
-            Err(error) => return unwritten(&error),
+            Err(error) => return unmoved(&error, &directory),
         },
         Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, args.junit_dialect),
         Ok(Course::Finished(history)) => {
             let record = history.record;
             let written = report::write_all(&directory.path, &record, args.junit_dialect);
-            let unwritten = written.err().map(|error| error.to_string());
-            return conclude(ready, args, global, &directory, &Seen { record, unwritten });
+            let unwritten = written.err().map(Trouble::from);
+            shares.limits.failed(failures(&record));
+            let seen = Seen { record, unwritten, cut: None };
+            return conclude(ready, args, global, &directory, &seen);
         }
         Err(exit) => return exit,
     };
     match begun {
         Ok(opening) => {
-            let seen = watch(ready, args, global, &directory, opening, machine);
-            let exit = conclude(ready, args, global, &directory, &seen);
-            exit.or(super::baseline::supplement(&seen.record, &ready.references.wanted))
+            let (seen, broken) = watch(ready, args, global, &directory, opening, machine, shares);
+            let exit = match &seen {
+                Some(seen) => {
+                    shares.limits.failed(failures(&seen.record));
+                    conclude(ready, args, global, &directory, seen)
+                        .or(super::baseline::supplement(&seen.record, &ready.references.wanted))
+                }
+                None => Exit::Unwritten,
+            };
+            let Some(words) = broken else { return exit };
+            say(&format!("error: tokgate itself broke, which is a bug: {words}"));
+            say("  help: what was finished is kept: go on with --resume, and report the bug");
+            // No verdict on the whole, where nothing else is worse. Without a record it is unwritten.
+            if seen.is_some() { exit.or(Exit::Engine) } else { exit }
         }
-        Err(error) => {
-            say(&format!("error: {error}"));
-            say("  help: nothing was launched; make room there, or give another --out");
+        Err(Trouble { said, help }) => {
+            say(&format!("error: {said}"));
+            say(&format!("  help: nothing was launched; {help}"));
             Exit::Unwritten
         }
     }
 }
 
-fn unwritten(error: &DirectoryError) -> Exit {
+/// Says why there is no output directory.
+fn unopened(error: &DirectoryError, out: &Path) -> Exit {
     say(&format!("error: {error}"));
+    say(&format!("  help: nothing was launched; {}", error.help()));
+    match error {
+        DirectoryError::Locked { .. } => {}
+        DirectoryError::Io { .. }
+        | DirectoryError::Alive { .. }
+        | DirectoryError::Foreign { .. } => {
+            if directory::reports(out).next().is_some() {
+                say(&format!("  note: the reports in {} are an earlier run's", out.display()));
+            }
+        }
+    }
+    Exit::Unwritten
+}
+
+/// Says why an earlier run can't be moved out of the way, and takes its reports away, since they would
+/// be taken for this one's.
+fn unmoved(error: &DirectoryError, directory: &Directory) -> Exit {
+    let withdrawn = directory.withdraw();
+    say(&format!("error: {error}"));
+    say(&format!("  help: nothing was launched; {}", error.help()));
+    let dir = shown(&directory.path);
+    if !withdrawn.is_empty() {
+        let names = withdrawn.iter().filter_map(|file| file.file_name()?.to_str());
+        say(&format!(
+            "  note: {} of the earlier run were removed, so that nobody takes them for this one's; \
+             `tokgate report {}` renders them again",
+            names.collect::<Vec<_>>().join(", "),
+            dir.display()
+        ));
+    }
+    if directory::reports(&directory.path).next().is_some() {
+        say(&format!("  note: what stands in {} is an earlier run's", dir.display()));
+    }
     Exit::Unwritten
 }
 
 /// A session of a run, on disk before anything is launched.
 struct Opening {
     journal: Journal,
+    room: Room,
     record: RunRecord,
     /// How it begins.
     event: Event,
@@ -308,18 +375,14 @@ struct Opening {
 
 /// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
 /// it, they are there; and a disk that can't hold them is told before anything is launched.
-fn begin(
-    directory: &Directory,
-    header: RunHeader,
-    dialect: Dialect,
-) -> Result<Opening, Box<dyn std::error::Error>> {
-    report::files::try_out(&directory.path, ROOM)?;
+fn begin(directory: &Directory, header: RunHeader, dialect: Dialect) -> Result<Opening, Trouble> {
+    let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::create(&directory.journal())?;
     let record = RunRecord::new(header.clone());
     let event = Event::RunStarted(Box::new(header));
     journal.append(&event)?;
     report::write_all(&directory.path, &record, dialect)?;
-    Ok(Opening { journal, record, event, earlier: Earlier::default() })
+    Ok(Opening { journal, room, record, event, earlier: Earlier::default() })
 }
 
 /// As [`begin`], for a run that goes on: its journal gets a line that says so.
@@ -327,9 +390,9 @@ fn go_on(
     directory: &Directory,
     unfinished: Unfinished,
     dialect: Dialect,
-) -> Result<Opening, Box<dyn std::error::Error>> {
+) -> Result<Opening, Trouble> {
     let Unfinished { history, whole } = unfinished;
-    report::files::try_out(&directory.path, ROOM)?;
+    let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::resume(&directory.journal(), whole)?;
     let event = Event::RunResumed {
         session: history.earlier.sessions,
@@ -340,10 +403,11 @@ fn go_on(
     let mut record = history.record;
     record.apply(&event);
     report::write_all(&directory.path, &record, dialect)?;
-    Ok(Opening { journal, record, event, earlier: history.earlier })
+    Ok(Opening { journal, room, record, event, earlier: history.earlier })
 }
 
-/// Runs conductor and onlooker side by side until both have ended.
+/// Runs conductor and onlooker side by side until both have ended. Should this program break, what it
+/// said; no record where that was the onlooker.
 fn watch(
     ready: &Ready,
     args: &Args,
@@ -351,11 +415,19 @@ fn watch(
     directory: &Directory,
     opening: Opening,
     machine: &hardware::Facts,
-) -> Seen {
-    let Opening { journal, record, event, earlier } = opening;
+    shares: &Shares,
+) -> (Option<Seen>, Option<String>) {
+    let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
-    let (halter, halt) = pair();
+    let halter = Halter::default();
+    shares.signals.tell(&halter);
+    let max_fail = shares.limits.failures_left();
+    // Failures of earlier sessions count, and so do those of the suites before.
+    if max_fail.is_some_and(|most| failures(&record) >= most) {
+        halter.halt(Cause::MaxFail);
+    }
     let (sender, receiver) = std::sync::mpsc::channel();
+    let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
     for note in &ready.references.notes {
         // The onlooker, which reads it, is not there yet, but the channel is.
@@ -365,11 +437,13 @@ fn watch(
         record,
         opening: event,
         journal,
+        room,
         out: &directory.path,
         dialect: args.junit_dialect,
         progress: Progress::start(global.progress_style(), global.verbose),
         halter: halter.clone(),
-        max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) },
+        max_fail,
+        counted: max_fail.map(|_| teller),
     };
     let conduct_input = Conduct {
         plan: &ready.plan,
@@ -378,11 +452,13 @@ fn watch(
         executable: std::env::current_exe().unwrap_or_else(|_| "tokgate".into()),
         secrets: ready.secrets.clone(),
         redactor: &ready.redactor,
-        time_limit: args.time_limit.or(ready.plan.suite.policy.time_limit),
+        time_limit: shares.limits.time_left(ready.plan.suite.policy.time_limit),
+        counted: max_fail.map(|_| Mutex::new(counted)),
         unfit,
         earlier,
     };
-    std::thread::scope(|scope| {
+    let fence = Fence::raise(&halter);
+    let seen = std::thread::scope(|scope| {
         let watching = scope.spawn(move || onlooker.watch(receiver));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -391,20 +467,22 @@ fn watch(
         match runtime {
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
-                runtime.block_on(local.run_until(async {
-                    if let Err(error) = listen(&halter) {
-                        say(&format!("warning: signals are not caught: {error}"));
-                    }
-                    conduct(&conduct_input, sender, halt).await;
-                }));
+                let conducted = Fence::hold(|| {
+                    runtime.block_on(local.run_until(conduct(&conduct_input, sender, &halter)));
+                });
+                if conducted.is_none() {
+                    // Its launches were dropped, and their supervisors are ending them.
+                    runtime.block_on(process::all_gone(ENDING));
+                }
             }
             Err(error) => {
                 say(&format!("error: no runtime: {error}"));
                 drop(sender);
             }
         }
-        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+        watching.join().ok()
+    });
+    (seen, fence.lower())
 }
 
 /// Why nothing can be launched on this machine: it can't hold as many connections as a cell has
@@ -449,16 +527,26 @@ fn conclude(
     global.gap();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
-    let printed = super::print(&page);
-    if let Some(error) = &seen.unwritten {
-        say(&format!("error: results could not be written: {error}"));
-    } else if !global.quiet {
-        say(&format!("results in {}", shown(&directory.path).display()));
+    let printed = super::print(&page).or(args.annotations.print(&seen.record));
+    let early = seen.record.stopped == Some(StopReason::Unwritable);
+    if let Some(Trouble { said, help }) = &seen.unwritten {
+        say(&format!("error: results could not be written: {said}"));
+        say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+    } else {
+        if let (Some(Trouble { said, help }), true) = (&seen.cut, early) {
+            say(&format!("error: the run ended early: {said}; what it had measured is written"));
+            say(&format!("  help: {help}"));
+        }
+        if !global.quiet {
+            say(&format!("results in {}", shown(&directory.path).display()));
+        }
     }
-    if seen.record.stopped.is_some() || seen.unwritten.is_some() {
+    let is_left = |cell: &CellOutcome| matches!(cell.state, CellState::NotRun { .. });
+    let cut = seen.record.stopped.is_some() && seen.record.cells.iter().any(is_left);
+    if cut || seen.unwritten.is_some() {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
-        say(&format!("to go on: {}", ready.redactor.text(&command)));
+        say(&format!("to go on: {command}"));
     }
     let flags =
         exit::Flags { deny_warnings: args.deny_warnings, unwritten: seen.unwritten.is_some() };

@@ -12,7 +12,7 @@ use super::run_record::{
 use super::wording;
 use crate::judge::lattice::{self, Faults};
 use crate::judge::{BoundVerdict, Estimate, Severity, Verdict, limit};
-use crate::measure::{Base, Fault, TestKind};
+use crate::measure::{Base, Fault, Metric, TestKind};
 use crate::suite::model::{InconclusivePolicy, Policy, UnjudgedPolicy};
 
 mod estimate;
@@ -280,6 +280,19 @@ fn quarantine(cell: &PlannedCellRecord, judgement: &mut Judgement, covered: bool
         }
         Verdict::Pass | Verdict::Error | Verdict::Measured | Verdict::Skip => {}
     }
+}
+
+/// What a measurement says of a metric, with the interval that a bound on it would be judged by; none
+/// where it has no such figure.
+pub fn estimated(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+    metric: Metric,
+) -> Option<Estimate> {
+    let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
+    sight.estimate(metric).ok()
 }
 
 /// A measured cell as it is judged.

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod judgement;
 pub mod provenance;
 pub mod run_record;
+pub mod sensitivity;
 pub mod wording;
 
 pub use event::Event;

@@ -406,7 +406,11 @@ impl RunRecord {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
                 outcome.failure = Some(failure.clone());
                 let name = self.header.launches.get(*launch).map_or("", |planned| &planned.name);
-                let reason = format!("{NOT_RUN}: launch {name} failed");
+                let mut reason = format!("{NOT_RUN}: launch {name} failed");
+                // Which cells brought the engine down is what the others want to know.
+                if failure.step == "serving" {
+                    reason.push_str(&format!(": {}", failure.message));
+                }
                 self.mark_unfinished(Some(*launch), &reason);
             }
             Event::CellFinished { cell, state, seconds } => self.finish(*cell, state, *seconds),
@@ -425,6 +429,7 @@ impl RunRecord {
                     Some(StopReason::Signal) => "the run was interrupted",
                     Some(StopReason::TimeLimit) => "the time limit was reached",
                     Some(StopReason::MaxFail) => "enough cells had failed",
+                    Some(StopReason::Unwritable) => "results could not be written",
                     None => return,
                 };
                 self.mark_unfinished(None, &format!("{NOT_RUN}: {why}"));

@@ -502,7 +502,17 @@ pub struct Policy {
     /// Restarts of a dead engine.
     pub restarts: u32,
     /// `time-limit`.
-    pub time_limit: Option<Duration>,
+    pub time_limit: Option<TimeLimit>,
+}
+
+/// How long a run, or a session of one that is resumed, may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeLimit {
+    /// So long.
+    After(Duration),
+    /// As long as the batch system leaves to the job that it runs in; for ever outside of one.
+    Auto,
 }
 
 /// What an inconclusive cell leads to.

@@ -8,9 +8,12 @@ use crate::record::baseline::{Baseline, Collected, collect};
 use crate::report::count::plural;
 use crate::report::json;
 use crate::report::junit::Dialect;
+use crate::run::Parent;
 
+use super::super::annotate::Annotations;
 use super::super::exit::Exit;
-use super::super::run::{self, Ready};
+use super::super::limit::Limits;
+use super::super::run::{self, Ready, Shares};
 use super::super::shape::{Choice, Overlay};
 use super::super::{Global, say};
 use super::{other_engine, refuse, store, unless_lowered};
@@ -55,6 +58,7 @@ impl Args {
             out,
             resume: None,
             junit_dialect: Dialect::Rich,
+            annotations: Annotations::None,
             deny_warnings: false,
             fail_fast: false,
             max_fail: None,
@@ -65,6 +69,7 @@ impl Args {
 
 /// Runs the suite and writes the file.
 pub fn run(args: &Args, global: &Global) -> Exit {
+    let parent = Parent::now();
     let machine = hardware::probe();
     let first = args.of_run(1, None);
     let ready = match run::prepare(&args.suite, &first, global, &machine, true) {
@@ -80,8 +85,8 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         Ok(baseline) => baseline,
         Err(exit) => return exit,
     };
-    crate::engine::supervise::become_subreaper();
-    match record(args, global, &machine, &ready, &file, &before) {
+    let mut shares = Shares::begin(Limits::begin(None, None), parent);
+    match record(args, global, &machine, &ready, &file, &before, &mut shares) {
         Ok(()) => Exit::Pass,
         Err(exit) => exit,
     }
@@ -142,6 +147,7 @@ fn record(
     ready: &Ready,
     file: &Path,
     before: &Baseline,
+    shares: &mut Shares,
 ) -> Result<(), Exit> {
     let folder = args.out.clone().unwrap_or_else(|| {
         Path::new("tokgate-out").join(format!("{}-baseline", ready.plan.suite.name))
@@ -152,7 +158,7 @@ fn record(
         say(&format!("run {number} of {} for {}", args.runs, file.display()));
         let quiet = Global { quiet: true, ..global.clone() };
         let one = args.of_run(number, Some(out.clone()));
-        let exit = run::carry_out(ready, &one, &quiet, machine);
+        let exit = run::carry_out(ready, &one, &quiet, machine, shares);
         // Limits are no business of what is recorded, and what else went wrong its cells tell.
         if matches!(exit, Exit::Signal(_)) {
             return Err(exit);

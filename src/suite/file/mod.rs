@@ -22,8 +22,8 @@ pub use super::model::{
 pub use value::{
     At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
     GridTable, GroupsTable, LengthTable, LengthValue, LimitValue, OneOrMany, PairOfCounts,
-    PercentText, PrefixValue, PrefixWord, Scalar, Selection, SizeText, TokenCount, ToleranceText,
-    VersionText, Whole,
+    PercentText, PrefixValue, PrefixWord, Scalar, Selection, SizeText, TimeLimitText, TokenCount,
+    ToleranceText, VersionText, Whole,
 };
 
 /// A tokgate suite: what is measured on which hardware and engine, and what is expected of it.
@@ -439,8 +439,8 @@ pub struct PolicyTable {
     pub max_client_lag: Option<At<DurationText>>,
     /// Restarts of a dead engine; default 1.
     pub restarts: Option<At<u32>>,
-    /// Longest time of the whole run; default none.
-    pub time_limit: Option<At<DurationText>>,
+    /// Longest time of the whole run; `auto`: what a Slurm job has left; default none.
+    pub time_limit: Option<At<TimeLimitText>>,
 }
 
 /// What a profile changes: work and policy, never a bound.
