@@ -29,6 +29,7 @@ mod schema;
 mod secrecy;
 mod selftest;
 mod shape;
+mod share;
 mod voice;
 
 use exit::Exit;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::engine::redact::Redactor;
-use crate::engine::{stranded, supervise as process};
+use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
@@ -23,7 +23,7 @@ use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
-use crate::run::{Cause, Conduct, Halter, Parent, Signals, Unfit, conduct, in_virtual_time};
+use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 
 use super::annotate::Annotations;
@@ -37,15 +37,13 @@ use super::provenance;
 use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
+use super::share::Shares;
 use super::{Global, say, secrecy};
 
 /// Room that is held back for the end of a run, in bytes: what the results of a small one need.
 const ROOM: usize = 256 * 1024;
 /// How long the end of engines is waited for when this program broke.
 const ENDING: Duration = Duration::from_secs(6);
-
-/// How long a run that does not end in time tries to say so.
-const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
@@ -151,40 +149,6 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         exit = exit.or(Exit::Signal(signal));
     }
     exit.into()
-}
-
-/// What the suites of a command share.
-pub(super) struct Shares {
-    limits: Limits,
-    signals: Signals,
-}
-
-impl Shares {
-    /// From now on signals are heard, and what engines leave behind falls to this process.
-    pub(super) fn begin(limits: Limits, parent: Option<Parent>) -> Shares {
-        directory::survive_size_limits();
-        process::become_subreaper();
-        let stranded = stranded::end_stranded();
-        if !stranded.is_empty() {
-            say(&format!(
-                "warning: ended what an earlier run left behind: {}",
-                stranded.join(", ")
-            ));
-        }
-        let signals = Signals::listen(parent, |signal| {
-            // Standard error may be what blocks.
-            std::thread::spawn(|| {
-                say("warning: the run did not end in time, and is left as it stands")
-            });
-            std::thread::sleep(LAST_WORDS);
-            std::process::exit(Exit::Signal(signal).code().into());
-        });
-        let signals = signals.unwrap_or_else(|error| {
-            say(&format!("warning: signals are not caught: {error}"));
-            Signals::default()
-        });
-        Shares { limits, signals }
-    }
 }
 
 /// A suite ready to run.

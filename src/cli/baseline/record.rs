@@ -13,8 +13,9 @@ use crate::run::Parent;
 use super::super::annotate::Annotations;
 use super::super::exit::Exit;
 use super::super::limit::Limits;
-use super::super::run::{self, Ready, Shares};
+use super::super::run::{self, Ready};
 use super::super::shape::{Choice, Overlay};
+use super::super::share::Shares;
 use super::super::{Global, say};
 use super::{other_engine, refuse, store, unless_lowered};
 
