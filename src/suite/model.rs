@@ -509,10 +509,11 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeLimit {
-    /// So long.
-    After(Duration),
     /// As long as the batch system leaves to the job that it runs in; for ever outside of one.
     Auto,
+    /// So long.
+    #[serde(untagged)]
+    After(Duration),
 }
 
 /// What an inconclusive cell leads to.
