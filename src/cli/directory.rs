@@ -215,6 +215,7 @@ fn is_ours(name: &str) -> bool {
         || crate::report::FILES.contains(&name)
         || name.starts_with("engine-")
         || name.starts_with("command-")
+        || name.starts_with("shard-")
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {

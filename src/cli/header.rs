@@ -5,11 +5,17 @@ use crate::matrix::{Cell, Plan};
 use crate::record::run_record::{
     BoundRecord, Declared, PlannedCellRecord, PlannedLaunchRecord, QuarantineRecord, RunHeader,
 };
+use crate::record::shard::{Elsewhere, Part};
+use crate::suite::model::EngineSource;
+
+use super::shard::Split;
 
 /// What a header is made of.
 pub struct HeaderInput<'a> {
-    /// The plan.
+    /// The plan, of a shard its part.
     pub plan: &'a Plan,
+    /// The split that it is a part of.
+    pub split: Option<&'a Split>,
     /// Seed of prompts.
     pub seed: u64,
     /// Facts of the machine.
@@ -24,15 +30,7 @@ pub struct HeaderInput<'a> {
 pub fn make(input: &HeaderInput<'_>) -> RunHeader {
     let plan = input.plan;
     let suite = &plan.suite;
-    let launches = plan.launches.iter().map(|launch| {
-        let setting = &suite.settings[launch.setting as usize];
-        PlannedLaunchRecord {
-            name: launch.name.clone(),
-            variant: setting.variant.clone(),
-            gpus: setting.engine.gpus.unwrap_or(1),
-            place: setting.place.clone(),
-        }
-    });
+    let (launches, cells) = contents(plan);
     RunHeader {
         format: 1,
         tokgate: env!("CARGO_PKG_VERSION").to_owned(),
@@ -48,9 +46,43 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         declared: declared(plan),
         flags: input.flags.clone(),
         selection: input.selection.clone(),
+        shard: input.split.map(part),
+        merged: None,
         policy: suite.policy.clone(),
-        launches: launches.collect(),
-        cells: plan.cells.iter().map(|cell| planned(plan, cell)).collect(),
+        launches,
+        cells,
+    }
+}
+
+/// What the record says of a plan's launches and cells.
+fn contents(plan: &Plan) -> (Vec<PlannedLaunchRecord>, Vec<PlannedCellRecord>) {
+    let launches = plan.launches.iter().map(|launch| {
+        let setting = &plan.suite.settings[launch.setting as usize];
+        PlannedLaunchRecord {
+            name: launch.name.clone(),
+            variant: setting.variant.clone(),
+            gpus: setting.engine.gpus.unwrap_or(1),
+            place: setting.place.clone(),
+        }
+    });
+    (launches.collect(), plan.cells.iter().map(|cell| planned(plan, cell)).collect())
+}
+
+/// What the record says of a shard.
+fn part(split: &Split) -> Part {
+    let whole = &split.whole;
+    let (launches, cells) = contents(&split.elsewhere());
+    let started = whole.suite.settings.iter().any(|setting| match setting.engine.source {
+        EngineSource::Url(_) => false,
+        EngineSource::Command(_) | EngineSource::Sim { .. } => true,
+    });
+    Part {
+        shard: split.shard.index,
+        of: split.shard.of,
+        timings: split.timings.clone(),
+        here: whole.suite.hardware.as_ref().map_or(started, |need| need.here),
+        owners: split.owners.clone(),
+        elsewhere: Elsewhere { launches, cells },
     }
 }
 

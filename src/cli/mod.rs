@@ -13,12 +13,14 @@ mod exit;
 mod header;
 mod init;
 mod list;
+mod merge;
 mod onlooker;
 mod report;
 mod resume;
 mod run;
 mod schema;
 mod shape;
+mod shard;
 
 use exit::Exit;
 use std::io::{IsTerminal, Write};
@@ -124,6 +126,8 @@ enum Command {
     Schema(schema::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
+    /// Join the shards of a run to one record and its reports
+    Merge(merge::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
@@ -180,6 +184,7 @@ pub fn main() -> ExitCode {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
+        Command::Merge(args) => merge::run(&args, global).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

@@ -28,6 +28,7 @@ use super::header::{self, HeaderInput};
 use super::onlooker::{Onlooker, Seen};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
+use super::shard::{Sharding, Split, default_directory};
 use super::{Global, say};
 
 /// Room that results and logs of a small run need, in bytes.
@@ -43,10 +44,12 @@ pub struct Args {
     choice: Choice,
     #[command(flatten)]
     overlay: Overlay,
+    #[command(flatten)]
+    sharding: Sharding,
     /// Seed of prompts and of the simulated engine [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Write results to DIR [default: tokgate-out/<suite>]
+    /// Write results to DIR [default: tokgate-out/<suite>, of a shard tokgate-out/<suite>.shard-m-of-n]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with the unfinished run in DIR; auto: with the one in the output directory if there is one
@@ -140,7 +143,9 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
 
 /// A suite ready to run.
 struct Ready {
+    /// The plan, of a shard its part.
     plan: Plan,
+    split: Option<Split>,
     /// Whether suite or plan gave warnings.
     warned: bool,
     secrets: Vec<(String, String)>,
@@ -149,7 +154,11 @@ struct Ready {
 
 /// Loads, checks and expands a suite, and finds its secrets; says every problem.
 fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
-    let planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let mut planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let split = args.sharding.split(&planned.plan)?;
+    if let Some(split) = &split {
+        planned.plan = split.part();
+    }
     let missing = shape::missing_data(&planned);
     if !missing.is_empty() {
         super::say_as_is(&missing.render(global.color_stderr()));
@@ -160,14 +169,14 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
     if warned && !global.quiet {
         super::say_as_is(&warnings.render(global.color_stderr()));
     }
-    if plan.cells.is_empty() {
+    if plan.cells.is_empty() && split.is_none() {
         return Err(shape::nothing(path));
     }
     expired(&plan)?;
     let secrets = secrets(&plan)?;
     let redactor =
         Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
-    Ok(Ready { plan, warned, secrets, redactor })
+    Ok(Ready { plan, split, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -217,7 +226,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
         Some(Resume::Dir(dir)) => Some(dir.clone()),
         Some(Resume::Auto) | None => args.out.clone(),
     };
-    let out = resumed.unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
+    let out = resumed.unwrap_or_else(|| default_directory(&suite.name, args.sharding.shard));
     let directory = match Directory::open(&out) {
         Ok(directory) => directory,
         Err(error) => return unwritten(&error),
@@ -225,6 +234,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
     let machine = hardware::probe();
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
+        split: ready.split.as_ref(),
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         machine: &machine,
         flags: flags(args),

@@ -7,7 +7,9 @@ pub mod event;
 pub mod history;
 pub mod journal;
 pub mod judgement;
+pub mod merge;
 pub mod run_record;
+pub mod shard;
 pub mod wording;
 
 pub use event::Event;

@@ -16,6 +16,7 @@ use super::engine;
 use super::figure::{self, Headline};
 use super::grid::{self, Block, Sheet};
 use super::message;
+use super::part;
 use super::sanitise::{line, lines, markdown};
 
 /// A job summary on GitHub is dropped as a whole beyond 1 MiB.
@@ -28,6 +29,9 @@ pub fn render(record: &RunRecord) -> String {
     out.push(&format!("# {word}: {}\n\n", markdown(&record.header.suite)));
     out.push(&format!("{}\n\n", markdown(&last_line(record))));
     out.push(&format!("{}\n", markdown(&message::title(record))));
+    if let Some(part) = part::words(record) {
+        out.push(&format!("\n{}\n", markdown(&part)));
+    }
     launches(record, &mut out);
     let not_run = |at: usize| matches!(record.cells[at].state, CellState::NotRun { .. });
     cells(record, &mut out, "What needs an eye", |record, at| {
@@ -218,7 +222,8 @@ fn facts(record: &RunRecord, out: &mut Budget) {
     rows.extend(machine.gpu_note.iter().map(|note| ("GPU", note.clone())));
     rows.extend(machine.driver.iter().map(|driver| ("driver", driver.clone())));
     out.push("\n## Run\n\n| | |\n|---|---|\n");
-    for (name, value) in rows {
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
+    for (name, value) in rows.chain(part::shards(record)) {
         out.push(&format!("| {name} | {} |\n", markdown(&value)));
     }
     for (planned, launch) in header.launches.iter().zip(&record.launches) {
