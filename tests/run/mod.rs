@@ -16,5 +16,6 @@ mod page;
 mod prompted;
 mod resumed;
 mod served;
+mod sharded;
 mod simulated;
 mod written;
