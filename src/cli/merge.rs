@@ -1,7 +1,7 @@
 //! `tokgate merge`: the records of all shards of a run, joined and reported as one.
 //!
-//! Everything that hinders it is said before anything is written. What a shard's journal tells counts before
-//! its record.json, which a shard that was killed may have left a little behind.
+//! Everything that hinders it is said before anything is written. Of a shard that was killed its journal
+//! counts, which its record.json may be a little behind.
 
 use std::fs;
 use std::io;
@@ -116,10 +116,12 @@ fn joined(args: &Args) -> Result<(RunRecord, Vec<Logs>), Exit> {
     Ok((merged, logs))
 }
 
-/// The record of a shard: of its journal where that can be read and is of the same run, else as it was
-/// last written.
+/// The record of a shard. Where that does not tell its end, what its journal has come to.
 fn read(dir: &Path) -> Result<RunRecord, json::Unreadable> {
     let record = json::read(&dir.join("record.json"));
+    if record.as_ref().is_ok_and(|record| record.seconds.is_some()) {
+        return record;
+    }
     let told = journal::read(&dir.join(JOURNAL)).ok();
     let told = told.and_then(|contents| History::of(&contents.events)).map(|it| it.record);
     match (record, told) {

@@ -199,9 +199,13 @@ fn facts(record: &RunRecord, out: &mut Budget) {
         ("suite", header.path.clone()),
         ("started", header.started.clone()),
         ("run", header.run_id.clone()),
-        ("seed", header.seed.to_string()),
         ("tokgate", header.tokgate.clone()),
     ];
+    // Shards have their own, told below.
+    let whole = header.merged.is_none();
+    if whole {
+        rows.insert(3, ("seed", header.seed.to_string()));
+    }
     if let Some(last) = record.resumptions.last() {
         let often = match record.resumptions.len() {
             1 => String::new(),
@@ -210,7 +214,7 @@ fn facts(record: &RunRecord, out: &mut Budget) {
         rows.push(("resumed", format!("{often}{}", last.started)));
     }
     let machine = &header.machine;
-    if !machine.hostname.is_empty() {
+    if whole && !machine.hostname.is_empty() {
         rows.push(("machine", format!("{}, {} {}", machine.hostname, machine.os, machine.kernel)));
     }
     if !machine.cpu.is_empty() {
