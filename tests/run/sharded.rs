@@ -185,6 +185,23 @@ fn a_merge_is_the_same_in_any_order_and_can_be_rendered_again() {
 }
 
 #[test]
+fn shards_may_have_seeds_of_their_own() {
+    let project = project();
+    for (shard, seed) in [("1/2", "7"), ("2/2", "8")] {
+        let out = shard.replace('/', "-of-");
+        let arguments = ["run", "suite.toml", "--shard", shard, "--seed", seed, "--out", &out];
+        project.tokgate(&arguments).exits(10);
+    }
+    let merged = merge(&project, &["2-of-2", "1-of-2"], &[]).exits(10);
+    for (layout, seed) in [("a", "8"), ("b", "8"), ("c", "7"), ("d", "7")] {
+        let rerun = format!(
+            "rerun: tokgate run suite.toml -E 'test=startup layout={layout}' --seed {seed}\n"
+        );
+        assert!(merged.stdout.contains(&rerun), "{}", merged.stdout);
+    }
+}
+
+#[test]
 fn a_single_shard_merged_is_that_shard() {
     let project = project();
     let one = shard(&project, 1, 1, &[]).exits(10).record();

@@ -5,8 +5,8 @@ use crate::hardware::{Facts, Gpu};
 use crate::judge::Verdict;
 use crate::record::Event;
 use crate::record::event::StopReason;
+use crate::record::run_record::LaunchFailure;
 use crate::record::run_record::tests::header;
-use crate::record::run_record::{LaunchFailure, Measurement};
 use crate::record::shard::{Elsewhere, TimingsFile};
 
 /// The plan of two launches and three cells: the first shard has `new`, the second `old`, the third nothing.
@@ -43,7 +43,7 @@ fn shard(index: u32) -> RunHeader {
 }
 
 fn finished(cell: usize) -> Event {
-    let state = CellState::Measured(Box::new(Measurement::default()));
+    let state = CellState::Measured(Box::default());
     Event::CellFinished { cell, state, seconds: 2.0 + cell as f64 }
 }
 
