@@ -262,3 +262,103 @@ fn rates_agree_with_the_engines_own_timings() {
         }
     }
 }
+
+/// A project whose engine is the real one, which writes its process id to `pid`, with decode cells that
+/// last so long.
+fn mortal(engines: &std::path::Path, duration: &str, streams: &str) -> Project {
+    let (script, engines) = (script(), engines.display());
+    let engine = format!(
+        "setup = [\"bash {script} {engines}\"]\n\
+         command = \"bash engine.sh {{{{ host }}}} {{{{ port }}}}\"\n\
+         ready = {{ timeout = \"5m\" }}\nstop = {{ grace = \"5s\" }}"
+    );
+    let test = format!(
+        "[[test]]\nkind = \"decode\"\nduration = \"{duration}\"\nmin-tokens = 8\nmax-output = 512\n\
+         ttft-samples = 1\nmatrix.context = [128]\nmatrix.concurrency = {streams}\n"
+    );
+    let project = suite(&engine, &test);
+    project.file(
+        "engine.sh",
+        &format!(
+            "echo $$ > pid\nexec bash {script} {engines} serve \"$2\" --host \"$1\" {}\n",
+            FLAGS.join(" ")
+        ),
+    );
+    project
+}
+
+fn start(project: &Project) -> Child {
+    project
+        .command(&["run", "suite.toml", "--out", "out", "--verbose"])
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(project.path().join("said")).unwrap())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until a file of the project says this.
+fn until(project: &Project, file: &str, words: &str) {
+    let began = std::time::Instant::now();
+    let path = project.path().join(file);
+    while !std::fs::read_to_string(&path).is_ok_and(|text| text.contains(words)) {
+        assert!(began.elapsed() < Duration::from_secs(300), "no {words} in {file}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Process id of the engine, once it is in the window of a cell.
+fn engine_of(project: &Project, cell: usize) -> rustix::process::Pid {
+    until(project, "out/journal.jsonl", &format!("\"cell-started\":{{\"cell\":{cell},"));
+    // Prompts of 128 tokens are warmed and timed in a second or two; the window is longer.
+    thread::sleep(Duration::from_secs(8));
+    let pid = std::fs::read_to_string(project.path().join("pid")).unwrap();
+    rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+}
+
+fn lives(process: rustix::process::Pid) -> bool {
+    rustix::process::test_kill_process(process).is_ok()
+}
+
+#[test]
+fn no_engine_is_left_where_tokgate_is_killed_amid_a_window() {
+    let Some(engines) = engines() else { return };
+    let project = mortal(&engines, "60s", "[2]");
+    let mut child = start(&project);
+    let engine = engine_of(&project, 0);
+    assert!(lives(engine));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed = std::time::Instant::now();
+    while lives(engine) {
+        assert!(killed.elapsed() < Duration::from_secs(5), "llama-server is still there");
+        thread::sleep(Duration::from_millis(20));
+    }
+    println!("gone {:.2} s after the kill", killed.elapsed().as_secs_f64());
+    let told = std::fs::read_to_string(project.path().join("out/journal.jsonl")).unwrap();
+    assert!(!told.contains("cell-finished"), "it was amid a cell: {told}");
+}
+
+#[test]
+fn an_engine_that_is_killed_amid_a_window_costs_its_cell_and_is_started_again_for_the_others() {
+    let Some(engines) = engines() else { return };
+    let project = mortal(&engines, "15s", "[1, 2, 4]");
+    let child = start(&project);
+    let engine = engine_of(&project, 1);
+    rustix::process::kill_process(engine, rustix::process::Signal::KILL).unwrap();
+    let ran = project.ran(child.wait_with_output().unwrap()).exits(30);
+    let verdicts = ran.verdicts();
+    println!("{verdicts:#?}");
+    let found: Vec<&str> = verdicts.iter().map(|it| it.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(found, ["pass", "error", "pass"]);
+    let record = ran.record();
+    let broken = &record["cells"][1]["state"]["broken"];
+    assert_eq!(broken["class"], "engine-died");
+    let message = broken["message"].as_str().unwrap();
+    assert!(message.starts_with("the engine died: killed by SIGKILL"), "{message}");
+    let warnings = record["warnings"].to_string();
+    assert!(
+        warnings.contains("started again for the remaining cells (restart 1 of 1)"),
+        "{warnings}"
+    );
+    println!("{}", ran.stdout);
+}

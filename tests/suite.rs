@@ -14,7 +14,7 @@ use tokgate::judge::{Severity, Side};
 use tokgate::load::Api;
 use tokgate::suite::model::{
     AxisValue, Capacity, CommandForm, EngineSource, GridLimit, InconclusivePolicy, Limits, Prefix,
-    SecretSource, SimClock, Suite, TestSetting, UnjudgedPolicy,
+    SecretSource, SimClock, Suite, TestSetting, TimeLimit, UnjudgedPolicy,
 };
 use tokgate::suite::{LoadOptions, Loaded, defaults, load};
 
@@ -408,7 +408,8 @@ fn every_key_of_a_suite_arrives() {
         ("2099-06-30", Some(0.1))
     );
     assert_eq!((suite.policy.alpha, suite.policy.restarts), (0.01, 0));
-    assert_eq!(suite.policy.time_limit, Some(Duration::from_secs(4 * 3600)));
+    let limit = TimeLimit::After(Duration::from_secs(4 * 3600));
+    assert_eq!(suite.policy.time_limit, Some(limit));
     assert!(suite.select.is_empty(), "no profile was chosen");
 }
 

@@ -149,8 +149,9 @@ fn of_error(cell: &CellOutcome, stopped: Option<StopReason>, flags: Flags) -> Ex
     match &cell.state {
         CellState::NotRun { .. } => match stopped {
             Some(StopReason::TimeLimit) => Exit::TimeLimit,
-            // What stopped the run weighs for itself: a signal, the failures that were too many, a
-            // full disk. The least that is no pass leaves it the word.
+            Some(StopReason::Unwritable) => Exit::Unwritten,
+            // What stopped the run weighs for itself: a signal, the failures that were too many.
+            // The least that is no pass leaves it the word.
             Some(StopReason::Signal | StopReason::MaxFail) => Exit::Doubt,
             None if flags.unwritten => Exit::Unwritten,
             // Its launch failed, or the run has not ended.
@@ -265,6 +266,8 @@ mod tests {
             cell.state = CellState::NotRun { reason: "not run".into() };
         }
         assert_eq!(of(&cut, unwritten), Exit::Unwritten, "the disk kept it from running");
+        cut.stopped = Some(StopReason::Unwritable);
+        assert_eq!(of(&cut, NONE), Exit::Unwritten, "also where all was written in the end");
         cut.stopped = Some(StopReason::MaxFail);
         assert_eq!(of(&cut, NONE), Exit::Doubt, "the failures that were too many decide");
     }

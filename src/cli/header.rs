@@ -1,7 +1,11 @@
 //! The record's header: everything that is known before the first launch.
 
+use super::reference::References;
+use crate::engine::redact::Redactor;
 use crate::hardware;
+use crate::judge::Severity;
 use crate::matrix::{Cell, Plan};
+use crate::record::provenance::Provenance;
 use crate::record::run_record::{
     BoundRecord, Declared, PlannedCellRecord, PlannedLaunchRecord, QuarantineRecord, RunHeader,
 };
@@ -24,14 +28,24 @@ pub struct HeaderInput<'a> {
     pub flags: Vec<String>,
     /// Flags that selected cells.
     pub selection: Vec<String>,
+    /// What its figures belong to.
+    pub provenance: Provenance,
+    /// What relative bounds are held against.
+    pub references: &'a References,
+    /// Hides secrets in what is no name.
+    pub redactor: &'a Redactor,
 }
 
 /// Makes the header.
 pub fn make(input: &HeaderInput<'_>) -> RunHeader {
     let plan = input.plan;
     let suite = &plan.suite;
-    let (launches, cells) = contents(plan);
-    RunHeader {
+    let places = match input.split {
+        Some(split) => split.places(true),
+        None => (0..plan.cells.len()).collect(),
+    };
+    let (launches, cells) = contents(plan, &places, input.references);
+    let mut header = RunHeader {
         format: 1,
         tokgate: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: format!("{:012x}", rand::random::<u64>() >> 16),
@@ -46,16 +60,26 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         declared: declared(plan),
         flags: input.flags.clone(),
         selection: input.selection.clone(),
-        shard: input.split.map(part),
+        provenance: input.provenance.clone(),
+        shard: input.split.map(|split| part(split, input.references)),
         merged: None,
         policy: suite.policy.clone(),
         launches,
         cells,
+    };
+    if !input.redactor.is_empty() {
+        hide(&mut header, input.redactor);
     }
+    header
 }
 
-/// What the record says of a plan's launches and cells.
-fn contents(plan: &Plan) -> (Vec<PlannedLaunchRecord>, Vec<PlannedCellRecord>) {
+/// What the record says of a plan's launches and cells. `places`: of each cell its place in the plan that
+/// the references are of.
+fn contents(
+    plan: &Plan,
+    places: &[usize],
+    references: &References,
+) -> (Vec<PlannedLaunchRecord>, Vec<PlannedCellRecord>) {
     let launches = plan.launches.iter().map(|launch| {
         let setting = &plan.suite.settings[launch.setting as usize];
         PlannedLaunchRecord {
@@ -65,13 +89,15 @@ fn contents(plan: &Plan) -> (Vec<PlannedLaunchRecord>, Vec<PlannedCellRecord>) {
             place: setting.place.clone(),
         }
     });
-    (launches.collect(), plan.cells.iter().map(|cell| planned(plan, cell)).collect())
+    let cells = plan.cells.iter().zip(places);
+    let cells = cells.map(|(cell, place)| planned(plan, cell, *place, references));
+    (launches.collect(), cells.collect())
 }
 
 /// What the record says of a shard.
-fn part(split: &Split) -> Part {
+fn part(split: &Split, references: &References) -> Part {
     let whole = &split.whole;
-    let (launches, cells) = contents(&split.elsewhere());
+    let (launches, cells) = contents(&split.elsewhere(), &split.places(false), references);
     let started = whole.suite.settings.iter().any(|setting| match setting.engine.source {
         EngineSource::Url(_) => false,
         EngineSource::Command(_) | EngineSource::Sim { .. } => true,
@@ -86,6 +112,39 @@ fn part(split: &Split) -> Part {
     }
 }
 
+/// Hides secrets in flags and words. Names stay: no secret is part of one.
+fn hide(header: &mut RunHeader, redactor: &Redactor) {
+    let hide = |text: &mut String| *text = redactor.said(text);
+    let Declared { model, revision, quantization, hardware, engine } = &mut header.declared;
+    [model, revision, quantization, hardware].into_iter().flatten().for_each(hide);
+    hide(engine);
+    hide(&mut header.path);
+    header.tags.iter_mut().chain(&mut header.flags).chain(&mut header.selection).for_each(hide);
+    hide_in_plan(&mut header.launches, &mut header.cells, redactor);
+    if let Some(Part { timings, elsewhere, .. }) = &mut header.shard {
+        timings.iter_mut().for_each(|file| hide(&mut file.path));
+        hide_in_plan(&mut elsewhere.launches, &mut elsewhere.cells, redactor);
+    }
+}
+
+fn hide_in_plan(
+    launches: &mut [PlannedLaunchRecord],
+    cells: &mut [PlannedCellRecord],
+    redactor: &Redactor,
+) {
+    let hide = |text: &mut String| *text = redactor.said(text);
+    launches.iter_mut().for_each(|launch| hide(&mut launch.place.file));
+    for cell in cells {
+        hide(&mut cell.place.file);
+        cell.bounds.iter_mut().for_each(|bound| hide(&mut bound.place.file));
+        if let Some(QuarantineRecord { reason, issue, place, .. }) = &mut cell.quarantine {
+            hide(reason);
+            issue.iter_mut().for_each(hide);
+            hide(&mut place.file);
+        }
+    }
+}
+
 /// The present, RFC 3339 in UTC, to the second.
 pub fn now() -> String {
     jiff::Timestamp::now()
@@ -93,16 +152,22 @@ pub fn now() -> String {
         .map_or_else(|_| jiff::Timestamp::now().to_string(), |now| now.to_string())
 }
 
-fn planned(plan: &Plan, cell: &Cell) -> PlannedCellRecord {
+fn planned(plan: &Plan, cell: &Cell, index: usize, references: &References) -> PlannedCellRecord {
     let suite = &plan.suite;
     let test = &suite.tests[cell.test as usize];
-    let bounds = plan.bounds(cell).into_iter().map(|bound| BoundRecord {
-        name: suite.expectations[bound.expectation].name.clone(),
-        metric: bound.metric,
-        bound: bound.bound,
-        slack: bound.slack,
-        severity: bound.severity,
-        place: bound.place,
+    let bounds = plan.bounds(cell).into_iter().enumerate().map(|(position, bound)| {
+        let relative = references.relative.get(&(index, position)).cloned();
+        // What the recorded runs lack is shown, and fails nothing.
+        let silent = relative.as_ref().is_some_and(|relative| relative.runs.is_empty());
+        BoundRecord {
+            name: suite.expectations[bound.expectation].name.clone(),
+            metric: bound.metric,
+            bound: bound.bound,
+            relative,
+            slack: bound.slack,
+            severity: if silent { Severity::Report } else { bound.severity },
+            place: bound.place,
+        }
     });
     let quarantine = plan.quarantine(cell).map(|quarantine| QuarantineRecord {
         reason: quarantine.reason.clone(),

@@ -17,10 +17,10 @@ use crate::quantity::{print_duration, print_number};
 use crate::suite::model::{EngineSource, Place};
 use crate::template::TemplateError;
 
-use super::Global;
 use super::exit::Exit;
 use super::shape::{self, Choice, Overlay, Planned};
 use super::shard::{Sharding, Split};
+use super::{Global, voice};
 
 /// Arguments of `tokgate list`.
 #[derive(Debug, Clone, clap::Args)]
@@ -83,7 +83,9 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     };
     let part = split.as_ref().map(Split::part);
     let plan = part.as_ref().unwrap_or(&planned.plan);
-    match write(args.format, plan, split.as_ref(), io::stdout().lock()) {
+    let mut out = voice::Veil::new(io::stdout().lock());
+    let written = write(args.format, plan, split.as_ref(), &mut out);
+    match written.and_then(|()| Ok(out.close()?)) {
         Ok(()) => Exit::Pass,
         // A reader that closes early, `| head`, has what it wants.
         Err(ListError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Pass,
@@ -196,6 +198,15 @@ struct BoundLine {
     /// The number as written, where slack makes it another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<f64>,
+    /// At least this share of what the recorded runs had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_ratio: Option<f64>,
+    /// At most this share of what the recorded runs had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_ratio: Option<f64>,
+    /// The file of recorded runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
     /// Whether the cell must be over capacity.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     over: bool,
@@ -224,12 +235,18 @@ fn as_text<S: serde::Serializer>(
 
 impl BoundLine {
     fn new(bound: CellBound) -> BoundLine {
-        let limit = |side: Side| bound.bound.filter(|b| b.side == side).map(|b| b.limit);
+        let relative = bound.against.is_some();
+        let limit = |side: Side, ratio: bool| {
+            bound.bound.filter(|b| b.side == side && ratio == relative).map(|b| b.limit)
+        };
         BoundLine {
             metric: bound.metric.to_string(),
-            min: limit(Side::Min),
-            max: limit(Side::Max),
-            target: bound.bound.filter(|b| b.target != b.limit).map(|b| b.target),
+            min: limit(Side::Min, false),
+            max: limit(Side::Max, false),
+            target: bound.bound.filter(|b| b.target != b.limit && !relative).map(|b| b.target),
+            min_ratio: limit(Side::Min, true),
+            max_ratio: limit(Side::Max, true),
+            against: bound.against.map(|against| against.file.display().to_string()),
             over: bound.bound.is_none(),
             severity: bound.severity,
             at: bound.place,
@@ -424,6 +441,15 @@ fn bound_text(bound: &CellBound) -> String {
         Side::Min => "≥",
         Side::Max => "≤",
     };
+    if let Some(against) = &bound.against {
+        return format!(
+            "{} {sign} {} × {} ({}{severity})",
+            bound.metric,
+            print_number(asked.limit, 6),
+            against.file.display(),
+            bound.place
+        );
+    }
     let unit = bound.metric.base.entry().unit;
     let blank = if unit.is_empty() { "" } else { " " };
     format!(

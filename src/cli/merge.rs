@@ -1,7 +1,7 @@
 //! `tokgate merge`: the records of all shards of a run, joined and reported as one.
 //!
 //! Everything that hinders it is said before anything is written. Of a shard that was killed its journal
-//! counts, which its record.json may be a little behind.
+//! counts, which its record.json may be a little behind; one that is going on is waited for by whoever merges.
 
 use std::fs;
 use std::io;
@@ -12,12 +12,20 @@ use crate::record::run_record::RunRecord;
 use crate::record::{History, journal};
 use crate::report::console::{self, Extent};
 use crate::report::count::plural;
+use crate::report::files::{Room, Unwritten};
 use crate::report::junit::Dialect;
 use crate::report::{self, json};
 
-use super::directory::{Directory, JOURNAL};
+use super::annotate::Annotations;
+use super::directory::{self, Directory, JOURNAL, shown};
 use super::exit::{self, Exit};
-use super::{Global, say, shard};
+use super::lock::{Lock, Refusal};
+use super::onlooker::Trouble;
+use super::run::ROOM;
+use super::{Global, hindrance, resume, say, shard};
+
+/// What did not happen where there is no output directory.
+const WROTE_NOTHING: &str = "nothing was written";
 
 /// Arguments of `tokgate merge`.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,6 +42,9 @@ pub struct Args {
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(long, value_enum, default_value_t, value_name = "DIALECT", hide_possible_values = true)]
     junit_dialect: Dialect,
+    /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
+    annotations: Annotations,
     /// Exit 11 when there are warnings
     #[arg(long)]
     deny_warnings: bool,
@@ -42,13 +53,19 @@ pub struct Args {
 /// Merges shards, writes the reports and prints the closing page. Ends with the exit code of the merged
 /// record.
 pub fn run(args: &Args, global: &Global) -> Exit {
+    directory::survive_size_limits();
+    // Held to the end: what is read is what is merged.
+    let _locks = match hold(&args.dirs) {
+        Ok(locks) => locks,
+        Err(exit) => return exit,
+    };
     let (record, shards) = match joined(args) {
         Ok(joined) => joined,
         Err(exit) => return exit,
     };
     let out =
         args.out.clone().unwrap_or_else(|| shard::default_directory(&record.header.suite, None));
-    if let Some(dir) = args.dirs.iter().find(|dir| same(dir, &out)) {
+    if let Some(dir) = args.dirs.iter().find(|dir| in_the_way(dir, &out)) {
         say(&format!(
             "error: {} is a shard, and what is merged would be written over it",
             dir.display()
@@ -59,16 +76,53 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     let written = write(args, &record, &shards, &out, global);
     let width = super::report::terminal_width();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
-    let printed = super::print(&console::render(&record, width, global.color_stdout(), extent));
+    let page = console::render(&record, width, global.color_stdout(), extent);
+    let printed = super::print(&page).or(args.annotations.print(&record));
     match &written {
-        Err(error) => say(&format!("error: results could not be written: {error}")),
-        Ok(()) if !global.quiet => say(&format!("results in {}", out.display())),
-        Ok(()) => {}
+        Ok(directory) if !global.quiet => {
+            say(&format!("results in {}", shown(directory).display()))
+        }
+        Ok(_) => {}
+        Err(troubles) => {
+            for Trouble { said, help } in troubles {
+                say(&format!("error: results could not be written: {said}"));
+                say(&format!("  help: {help}; then merge again"));
+            }
+        }
     }
     let flags = exit::Flags { deny_warnings: args.deny_warnings, unwritten: written.is_err() };
-    let exit = exit::of(&record, flags).or(printed);
+    let exit = exit::of(&record, flags).or(printed).or(super::baseline::supplement(&record));
     say(&console::last_line(&record));
     exit
+}
+
+/// Takes the locks of the shards, where they have some, so that none goes on meanwhile.
+fn hold(dirs: &[PathBuf]) -> Result<Vec<Lock>, Exit> {
+    // One that is given twice is told by its record.
+    let mut known: Vec<PathBuf> = Vec::new();
+    let mut locks = Vec::new();
+    let mut free = Ok(());
+    for dir in dirs {
+        let path = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        if known.contains(&path) {
+            continue;
+        }
+        known.push(path);
+        match Lock::take_if_there(dir, "tokgate merge") {
+            Ok(lock) => locks.extend(lock),
+            Err(Refusal::Held(holder)) => {
+                let dir = dir.display();
+                say(&format!("error: the shard in {dir} has not ended (lock held by {holder})"));
+                say(
+                    "  help: wait for it; or leave it out, with --allow-missing: its cells are errors then",
+                );
+                free = Err(Exit::Unwritten);
+            }
+            // Whoever can't write there, as in what was brought from another machine, can't run there.
+            Err(Refusal::Io(_)) => {}
+        }
+    }
+    free.map(|()| locks)
 }
 
 /// Where the logs of a shard are, and where they go.
@@ -168,53 +222,77 @@ fn code(error: &MergeError) -> Exit {
     }
 }
 
-/// Whether two paths are one directory.
-fn same(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+/// Whether a shard's directory is the one that is written to, or would give way when an earlier run does.
+fn in_the_way(dir: &Path, out: &Path) -> bool {
+    let (Ok(dir), Ok(out)) = (dir.canonicalize(), out.canonicalize()) else { return false };
+    dir == out || directory::gives_way(&dir, &out)
 }
 
-/// Writes the reports, and the logs of the shards beside them, each in the folder of its shard.
+/// Writes the reports, and the logs of the shards beside them, each in the folder of its shard; says where
+/// an earlier run went. What hinders it comes back, unless it has been said.
 fn write(
     args: &Args,
     record: &RunRecord,
     shards: &[Logs],
     out: &Path,
     global: &Global,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let directory = Directory::open(out)?;
-    if let (Some(previous), false) = (directory.clear()?, global.quiet) {
-        say(&format!("the earlier run went to {}", previous.display()));
+) -> Result<PathBuf, Vec<Trouble>> {
+    let directory = Directory::open(out, "tokgate merge").map_err(|error| {
+        hindrance::unopened(&error, out, WROTE_NOTHING);
+        Vec::new()
+    })?;
+    let previous = directory.clear().map_err(|error| {
+        hindrance::unmoved(&error, &directory, WROTE_NOTHING);
+        Vec::new()
+    })?;
+    if let (Some(previous), false) = (previous, global.quiet) {
+        resume::farewell(&previous, &shown(&previous)).iter().for_each(|line| say(line));
     }
+    // Logs may be large, and reports are worth more.
+    let room = Room::hold(&directory.path, ROOM).map_err(|error| vec![error.into()])?;
+    let mut troubles = Vec::new();
     for shard in shards {
-        let missed = bring(shard, &directory.path.join(&shard.to))?;
-        if missed > 0 {
-            say(&format!("warning: {} not there: {}", plural(missed, "log"), shard.from.display()));
+        match bring(shard, &directory.path.join(&shard.to)) {
+            Ok(0) => {}
+            Ok(missed) => {
+                let (missed, from) = (plural(missed, "log"), shard.from.display());
+                say(&format!("warning: {missed} not there: {from}"));
+            }
+            Err(error) => troubles.push(error.into()),
         }
     }
-    report::write_all(&directory.path, record, args.junit_dialect)?;
-    Ok(())
+    drop(room);
+    let written = report::write_all(&directory.path, record, args.junit_dialect);
+    troubles.extend(written.err().map(Trouble::from));
+    if troubles.is_empty() { Ok(directory.path) } else { Err(troubles) }
 }
 
 /// Brings the logs of a shard into a folder: as second names of the same files where that can be, since they
 /// may be large. Says how many the record names that are not there.
-fn bring(shard: &Logs, to: &Path) -> io::Result<usize> {
-    let names: Vec<_> = fs::read_dir(&shard.from)?
+fn bring(shard: &Logs, to: &Path) -> Result<usize, Unwritten> {
+    let names: Vec<_> = fs::read_dir(&shard.from)
+        .into_iter()
+        .flatten()
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
         .map(|entry| entry.file_name())
         .filter(|name| name.to_string_lossy().ends_with(".log"))
         .collect();
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source: io::Error| Unwritten { path, source }
+    };
     if !names.is_empty() {
-        fs::create_dir_all(to)?;
+        fs::create_dir_all(to).map_err(at(to))?;
     }
     for name in &names {
         let (old, new) = (shard.from.join(name), to.join(name));
         match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
             Ok(()) | Err(_) => {}
         }
         if fs::hard_link(&old, &new).is_err() {
-            fs::copy(&old, &new)?;
+            fs::copy(&old, &new).map_err(at(&new))?;
         }
     }
     let there = |log: &&String| names.iter().any(|name| name == log.as_str());

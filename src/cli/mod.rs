@@ -6,25 +6,39 @@
 // These panic where nobody reads, and the exit code would say nothing any more: `print` and `say`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod annotate;
+mod baseline;
 mod check;
 mod completions;
 mod directory;
 mod exit;
+mod fence;
 mod header;
+mod hindrance;
 mod init;
+mod limit;
 mod list;
+mod lock;
 mod merge;
 mod onlooker;
+mod provenance;
+mod reference;
+mod remedy;
 mod report;
 mod resume;
 mod run;
 mod schema;
+mod secrecy;
+mod selftest;
 mod shape;
 mod shard;
+mod share;
+mod voice;
 
 use exit::Exit;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use voice::say_as_is;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -122,12 +136,16 @@ enum Command {
     List(list::Args),
     /// Write a commented suite that runs as written
     Init(init::Args),
-    /// Write the JSON Schemas of suite and record
+    /// Write the JSON Schemas of suite, record and baseline
     Schema(schema::Args),
+    /// Record runs to hold later ones against, keep or compare them
+    Baseline(baseline::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
     /// Join the shards of a run to one record and its reports
     Merge(merge::Args),
+    /// Name the limits of a finished run that could not fail
+    Selftest(selftest::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
@@ -136,8 +154,17 @@ enum Command {
 
 /// Writes to stdout. A reader that closes early, `| head`, has what it wants.
 fn print(text: &str) -> Exit {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    ended(voice::print(text))
+}
+
+/// As [`print`], what is meant to be a command to a CI service too.
+fn print_as_is(text: &str) -> Exit {
+    ended(voice::print_as_is(text))
+}
+
+/// What comes of writing to stdout.
+fn ended(written: std::io::Result<()>) -> Exit {
+    match written {
         Ok(()) => Exit::Pass,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Pass,
         Err(error) => {
@@ -152,24 +179,26 @@ fn say(line: &str) {
     say_as_is(&format!("{line}\n"));
 }
 
-/// Writes to stderr what ends its lines itself.
-fn say_as_is(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
 /// Parses the arguments and runs the subcommand.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|first| first == crate::engine::supervise::SUBCOMMAND) {
         return crate::engine::supervise::main(arguments.collect());
     }
+    voice::hide(secrecy::of_environment());
+    voice::carry_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no mistakes; everything else is a wrong flag.
             let code = if error.use_stderr() { Exit::Suite.into() } else { ExitCode::SUCCESS };
-            // A closed stdout is no reason to fail.
-            let _ = error.print();
+            let text = error.render().to_string();
+            if voice::redactor().text(&text) == text {
+                // In colour. A closed stdout is no reason to fail.
+                let _ = error.print();
+            } else {
+                say_as_is(&text);
+            }
             return code;
         }
     };
@@ -180,11 +209,13 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::run(&args, global).into(),
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
+        Command::Baseline(args) => baseline::run(&args, global).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
         Command::Merge(args) => merge::run(&args, global).into(),
+        Command::Selftest(args) => selftest::run(&args).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

@@ -1,53 +1,100 @@
 //! `tokgate report`: the reports of a finished run, rendered again from its record.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
 use crate::report::console::{self, Extent};
+use crate::report::files::Standing;
 use crate::report::junit::Dialect;
-use crate::report::{json, write_rendered};
+use crate::report::{FILES, json, write_rendered};
 
+use super::annotate::Annotations;
 use super::exit::Exit;
-use super::say;
+use super::lock::{Lock, Refusal};
+use super::{directory, remedy, say};
 
 /// Render the reports of a run again from its record.json.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The output directory of a run; its junit.xml and summary.md are rewritten
+    /// The output directory of a run; its junit.xml, summary.md and report.html are rewritten
     pub dir: PathBuf,
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(long, value_enum, default_value_t, value_name = "DIALECT", hide_possible_values = true)]
     pub junit_dialect: Dialect,
+    /// Have the worst cells shown on their lines of the suite: github or none [default: none]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Annotations::None,
+        value_name = "WHERE",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub annotations: Annotations,
 }
 
 /// Reads the record, rewrites the reports and prints the closing page to `out`.
 ///
 /// `color` and `width` are those of the page. Ends with [`Exit::Pass`] whatever the verdict: to
 /// render is not to judge again. A directory without a record is [`Exit::Suite`], reports that
-/// can't be written are [`Exit::Unwritten`], each with a word on stderr.
+/// can't be written are [`Exit::Unwritten`], each with a word on stderr; those that could not be
+/// replaced are removed, since they may tell of another record. Where a run is going on, it writes them.
 pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit {
+    directory::survive_size_limits();
+    // Held to the end: what is read is what is rendered.
+    let lock = Lock::take_if_there(&args.dir, "tokgate report");
     let path = args.dir.join("record.json");
     let record = match json::read(&path) {
         Ok(record) => record,
         Err(error) => {
             say(&format!("error: {error}"));
-            if !path.exists() {
+            if args.dir.join(directory::JOURNAL).exists() {
+                say(
+                    "  help: its journal is whole: `tokgate run SUITE --resume DIR` writes all of them",
+                );
+            } else if !path.exists() {
                 say("  help: give the output directory of a run, such as tokgate-out/<suite>");
             }
             return Exit::Suite;
         }
     };
-    // A reader that went away, `| head`, is no failure of the reports.
-    let _ = out.write_all(console::render(&record, width, color, Extent::Whole).as_bytes());
-    let written = write_rendered(&args.dir, &record, args.junit_dialect);
-    say(&console::last_line(&record));
-    match written {
-        Ok(()) => Exit::Pass,
+    let page = console::render(&record, width, color, Extent::Whole);
+    let page = super::voice::for_the_log(&page);
+    let printed = out.write_all(page.as_bytes()).and_then(|()| out.flush());
+    let mut exit = Exit::Pass;
+    match printed {
+        Ok(()) => exit = exit.or(args.annotations.print(&record)),
+        // A reader that went away, `| head`, has what it wants.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         Err(error) => {
-            say(&format!("error: {error}"));
-            Exit::Unwritten
+            say(&format!("error: stdout can't be written: {error}"));
+            exit = Exit::Unwritten;
         }
     }
+    if let Err(Refusal::Held(holder)) = &lock {
+        say(&console::last_line(&record));
+        say(&format!(
+            "error: nothing is rewritten: a tokgate run writes to {} (lock held by {holder})",
+            args.dir.display()
+        ));
+        say("  help: wait for it; it writes its reports itself");
+        return Exit::Unwritten;
+    }
+    let standing = Standing::of(&args.dir, &FILES[1..]);
+    let written = write_rendered(&args.dir, &record, args.junit_dialect);
+    say(&console::last_line(&record));
+    if let Err(error) = written {
+        say(&format!("error: {error}"));
+        say(&format!("  help: {}", remedy::of(&error.path, &error.source)));
+        for file in standing.withdraw() {
+            say(&format!(
+                "  note: {} was removed: what it said may be another record's",
+                file.display()
+            ));
+        }
+        exit = Exit::Unwritten;
+    }
+    exit
 }
 
 /// Columns of the terminal on stdout; 100 where it is none.
@@ -60,7 +107,7 @@ pub fn terminal_width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{fixture, write_all};
+    use crate::report::{FILES, fixture, write_all};
 
     #[test]
     fn reports_come_out_of_the_record_as_they_did_in_the_run() {
@@ -68,14 +115,20 @@ mod tests {
         let record = fixture::page_with_a_loss();
         write_all(dir.path(), &record, Dialect::Rich).unwrap();
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
-        let before = ["record.json", "junit.xml", "summary.md"].map(read);
+        let before = FILES.map(read);
         std::fs::remove_file(dir.path().join("junit.xml")).unwrap();
-        std::fs::write(dir.path().join("summary.md"), "stale").unwrap();
+        for name in ["summary.md", "report.html"] {
+            std::fs::write(dir.path().join(name), "stale").unwrap();
+        }
 
-        let args = Args { dir: dir.path().to_owned(), junit_dialect: Dialect::Rich };
+        let args = Args {
+            dir: dir.path().to_owned(),
+            junit_dialect: Dialect::Rich,
+            annotations: Annotations::None,
+        };
         let mut page = Vec::new();
         assert_eq!(run(&args, &mut page, 80, false), Exit::Pass);
-        assert_eq!(["record.json", "junit.xml", "summary.md"].map(read), before);
+        assert_eq!(FILES.map(read), before);
         assert_eq!(
             String::from_utf8(page).unwrap(),
             console::render(&record, 80, false, Extent::Whole)
@@ -89,7 +142,11 @@ mod tests {
     #[test]
     fn a_directory_without_a_record_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let args = Args { dir: dir.path().to_owned(), junit_dialect: Dialect::Rich };
+        let args = Args {
+            dir: dir.path().to_owned(),
+            junit_dialect: Dialect::Rich,
+            annotations: Annotations::None,
+        };
         assert_eq!(run(&args, &mut Vec::new(), 80, false), Exit::Suite);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -5,57 +5,72 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::engine::redact::{Redactor, check_secret};
+use crate::engine::redact::Redactor;
 use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
+use crate::record::event::StopReason;
 use crate::record::journal::Journal;
-use crate::record::run_record::RunHeader;
+use crate::record::provenance::Provenance;
+use crate::record::run_record::{CellOutcome, CellState, RunHeader};
 use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
+use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::progress::Progress;
-use crate::run::{Conduct, Unfit, conduct, in_virtual_time, listen, pair};
-use crate::suite::model::SecretSource;
+use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
+use crate::suite::model::TimeLimit;
 
-use super::directory::{Directory, DirectoryError};
+use super::annotate::Annotations;
+use super::directory::{Directory, shown};
 use super::exit::{self, Exit};
+use super::fence::Fence;
 use super::header::{self, HeaderInput};
-use super::onlooker::{Onlooker, Seen};
+use super::hindrance;
+use super::limit::{self, Limits};
+use super::onlooker::{Onlooker, Seen, Trouble, failures};
+use super::provenance;
+use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::shard::{Sharding, Split, default_directory};
-use super::{Global, say};
+use super::share::Shares;
+use super::{Global, say, secrecy};
 
-/// Room that results and logs of a small run need, in bytes.
-const ROOM: usize = 256 * 1024;
+/// Room that is held back for the end of a run, in bytes: what the results of a small one need.
+pub(super) const ROOM: usize = 256 * 1024;
+/// What did not happen where there is no output directory.
+const LAUNCHED_NOTHING: &str = "nothing was launched";
+/// How long the end of engines is waited for when this program broke.
+const ENDING: Duration = Duration::from_secs(6);
 
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Suite files
     #[arg(required = true, value_name = "SUITE")]
-    suites: Vec<PathBuf>,
+    pub(super) suites: Vec<PathBuf>,
     #[command(flatten)]
-    choice: Choice,
+    pub(super) choice: Choice,
     #[command(flatten)]
-    overlay: Overlay,
+    pub(super) overlay: Overlay,
     #[command(flatten)]
-    sharding: Sharding,
+    pub(super) sharding: Sharding,
     /// Seed of prompts and of the simulated engine [default: random]
     #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Write results to DIR [default: tokgate-out/<suite>, of a shard tokgate-out/<suite>.shard-m-of-n]
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Go on with the unfinished run in DIR; auto: with the one in the output directory if there is one
     /// and it has the same plan, else begin anew
     #[arg(long, value_name = "DIR|auto", value_parser = |text: &str| Ok::<_, String>(Resume::from(text)))]
-    resume: Option<Resume>,
+    pub(super) resume: Option<Resume>,
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(
         long,
@@ -64,35 +79,35 @@ pub struct Args {
         value_name = "DIALECT",
         hide_possible_values = true
     )]
-    junit_dialect: Dialect,
+    pub(super) junit_dialect: Dialect,
+    /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
+    pub(super) annotations: Annotations,
     /// Exit 11 when there are warnings
     #[arg(long)]
-    deny_warnings: bool,
+    pub(super) deny_warnings: bool,
     /// End after the first failed cell
     #[arg(long, conflicts_with = "max_fail")]
-    fail_fast: bool,
+    pub(super) fail_fast: bool,
     /// End after N failed cells
-    #[arg(long, value_name = "N")]
-    max_fail: Option<std::num::NonZeroUsize>,
-    /// End after this time, like 90m; cells that have not run by then are errors
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    time_limit: Option<Duration>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    crate::quantity::parse_duration(text).map_err(|error| {
-        error
-            .help
-            .map_or_else(|| error.message.clone(), |help| format!("{}; {help}", error.message))
-    })
+    #[arg(long, value_name = "N", value_parser = limit::max_fail)]
+    pub(super) max_fail: Option<std::num::NonZeroUsize>,
+    /// End after this time, like 90m, or auto: before the Slurm job does; cells that have not run by then
+    /// are errors
+    #[arg(long, value_name = "TIME", value_parser = limit::time_limit)]
+    pub(super) time_limit: Option<TimeLimit>,
 }
 
 /// Runs the suites.
 pub fn run(args: &Args, global: &Global) -> ExitCode {
+    let parent = Parent::now();
+    let most = if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) };
+    let limits = Limits::begin(args.time_limit, most);
     let mut prepared = Vec::new();
     let mut exit = Exit::Pass;
+    let machine = hardware::probe();
     for path in &args.suites {
-        match prepare(path, args, global) {
+        match prepare(path, args, global, &machine, false) {
             Ok(ready) => prepared.push(ready),
             Err(wrong) => exit = exit.or(wrong),
         }
@@ -128,32 +143,42 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
-    process::become_subreaper();
+    let mut shares = Shares::begin(limits, parent);
     for ready in &prepared {
-        exit = exit.or(carry_out(ready, args, global));
-        if matches!(exit, Exit::Signal(_)) {
-            break;
-        }
+        // A suite whose turn does not come has reports that say so, and not those of the day before.
+        exit = exit.or(carry_out(ready, args, global, &machine, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
+    }
+    if let Some(signal) = shares.signals.first() {
+        exit = exit.or(Exit::Signal(signal));
     }
     exit.into()
 }
 
 /// A suite ready to run.
-struct Ready {
+pub(super) struct Ready {
     /// The plan, of a shard its part.
-    plan: Plan,
+    pub(super) plan: Plan,
     split: Option<Split>,
+    pub(super) provenance: Provenance,
+    references: References,
     /// Whether suite or plan gave warnings.
     warned: bool,
     secrets: Vec<(String, String)>,
     redactor: Redactor,
 }
 
-/// Loads, checks and expands a suite, and finds its secrets; says every problem.
-fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
+/// Loads, checks and expands a suite, and finds its secrets and what it is held against; says every
+/// problem. `recording`: it is to be recorded, and held against nothing.
+pub(super) fn prepare(
+    path: &Path,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    recording: bool,
+) -> Result<Ready, Exit> {
     let mut planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
     let split = args.sharding.split(&planned.plan)?;
     if let Some(split) = &split {
@@ -173,10 +198,13 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         return Err(shape::nothing(path));
     }
     expired(&plan)?;
-    let secrets = secrets(&plan)?;
-    let redactor =
-        Redactor::new(&secrets.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
-    Ok(Ready { plan, split, warned, secrets, redactor })
+    // What other shards run is checked and hidden here too: one plan, one outcome, whatever the shard.
+    let all = split.as_ref().map_or(&plan, |split| &split.whole);
+    let provenance = provenance::of(all, machine);
+    let whole = args.choice.is_empty() && plan.suite.select.is_empty();
+    let references = reference::resolve(all, &provenance, recording, whole)?;
+    let (secrets, redactor) = secrecy::of_run(all)?;
+    Ok(Ready { plan, split, provenance, references, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -193,52 +221,37 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
-fn secrets(plan: &Plan) -> Result<Vec<(String, String)>, Exit> {
-    let mut values = Vec::new();
-    let mut found = Ok(());
-    // A variant can't override a secret, so that the first setting speaks for all.
-    for (name, source) in plan.suite.settings.iter().take(1).flat_map(|setting| &setting.secrets) {
-        let value = match source {
-            SecretSource::Generate => format!("{:032x}", rand::random::<u128>()),
-            SecretSource::Env(variable) => match std::env::var(variable) {
-                Ok(value) if !value.is_empty() => value,
-                Ok(_) | Err(_) => {
-                    say(&format!(
-                        "error: secret {name}: the environment variable {variable} is not set"
-                    ));
-                    found = Err(Exit::Suite);
-                    continue;
-                }
-            },
-        };
-        if let Err(error) = check_secret(name, &value) {
-            say(&format!("error: {error}"));
-            found = Err(Exit::Suite);
-        }
-        values.push((name.clone(), value));
-    }
-    found.map(|()| values)
-}
-
-fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
+pub(super) fn carry_out(
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    shares: &mut Shares,
+) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
         Some(Resume::Dir(dir)) => Some(dir.clone()),
         Some(Resume::Auto) | None => args.out.clone(),
     };
     let out = resumed.unwrap_or_else(|| default_directory(&suite.name, args.sharding.shard));
-    let directory = match Directory::open(&out) {
+    let command = ready.redactor.text(&format!("tokgate run {}", suite.path));
+    let directory = match Directory::open(&out, &command) {
         Ok(directory) => directory,
-        Err(error) => return unwritten(&error),
+        Err(error) => {
+            hindrance::unopened(&error, &out, LAUNCHED_NOTHING);
+            return Exit::Unwritten;
+        }
     };
-    let machine = hardware::probe();
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
         split: ready.split.as_ref(),
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
-        machine: &machine,
+        machine,
         flags: flags(args),
         selection: selection(args),
+        provenance: ready.provenance.clone(),
+        references: &ready.references,
+        redactor: &ready.redactor,
     });
     let course = match &args.resume {
         Some(asked) => {
@@ -251,42 +264,55 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global) -> Exit {
             Ok(previous) => {
                 if let (Some(previous), false) = (previous, global.quiet) {
                     let said = resume::farewell(&previous, &shown(&previous));
-                    said.iter().for_each(|line| say(&ready.redactor.text(line)));
+                    said.iter().for_each(|line| say(line));
                 }
                 begin(&directory, header, args.junit_dialect)
             }
-            Err(error) => return unwritten(&error),
+            Err(error) => {
+                hindrance::unmoved(&error, &directory, LAUNCHED_NOTHING);
+                return Exit::Unwritten;
+            }
         },
         Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, args.junit_dialect),
         Ok(Course::Finished(history)) => {
             let record = history.record;
             let written = report::write_all(&directory.path, &record, args.junit_dialect);
-            let unwritten = written.err().map(|error| error.to_string());
-            return conclude(ready, args, global, &directory, &Seen { record, unwritten });
+            let unwritten = written.err().map(Trouble::from);
+            shares.limits.failed(failures(&record));
+            let seen = Seen { record, unwritten, cut: None };
+            return conclude(ready, args, global, &directory, &seen);
         }
         Err(exit) => return exit,
     };
     match begun {
         Ok(opening) => {
-            let seen = watch(ready, args, global, &directory, opening, &machine);
-            conclude(ready, args, global, &directory, &seen)
+            let (seen, broken) = watch(ready, args, global, &directory, opening, machine, shares);
+            let exit = match &seen {
+                Some(seen) => {
+                    shares.limits.failed(failures(&seen.record));
+                    conclude(ready, args, global, &directory, seen)
+                        .or(super::baseline::supplement(&seen.record))
+                }
+                None => Exit::Unwritten,
+            };
+            let Some(words) = broken else { return exit };
+            say(&format!("error: tokgate itself broke, which is a bug: {words}"));
+            say("  help: what was finished is kept: go on with --resume, and report the bug");
+            // No verdict on the whole, where nothing else is worse. Without a record it is unwritten.
+            if seen.is_some() { exit.or(Exit::Engine) } else { exit }
         }
-        Err(error) => {
-            say(&format!("error: {error}"));
-            say("  help: nothing was launched; make room there, or give another --out");
+        Err(Trouble { said, help }) => {
+            say(&format!("error: {said}"));
+            say(&format!("  help: {LAUNCHED_NOTHING}; {help}"));
             Exit::Unwritten
         }
     }
 }
 
-fn unwritten(error: &DirectoryError) -> Exit {
-    say(&format!("error: {error}"));
-    Exit::Unwritten
-}
-
 /// A session of a run, on disk before anything is launched.
 struct Opening {
     journal: Journal,
+    room: Room,
     record: RunRecord,
     /// How it begins.
     event: Event,
@@ -295,18 +321,14 @@ struct Opening {
 
 /// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
 /// it, they are there; and a disk that can't hold them is told before anything is launched.
-fn begin(
-    directory: &Directory,
-    header: RunHeader,
-    dialect: Dialect,
-) -> Result<Opening, Box<dyn std::error::Error>> {
-    report::files::try_out(&directory.path, ROOM)?;
+fn begin(directory: &Directory, header: RunHeader, dialect: Dialect) -> Result<Opening, Trouble> {
+    let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::create(&directory.journal())?;
     let record = RunRecord::new(header.clone());
     let event = Event::RunStarted(Box::new(header));
     journal.append(&event)?;
     report::write_all(&directory.path, &record, dialect)?;
-    Ok(Opening { journal, record, event, earlier: Earlier::default() })
+    Ok(Opening { journal, room, record, event, earlier: Earlier::default() })
 }
 
 /// As [`begin`], for a run that goes on: its journal gets a line that says so.
@@ -314,9 +336,9 @@ fn go_on(
     directory: &Directory,
     unfinished: Unfinished,
     dialect: Dialect,
-) -> Result<Opening, Box<dyn std::error::Error>> {
+) -> Result<Opening, Trouble> {
     let Unfinished { history, whole } = unfinished;
-    report::files::try_out(&directory.path, ROOM)?;
+    let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::resume(&directory.journal(), whole)?;
     let event = Event::RunResumed {
         session: history.earlier.sessions,
@@ -327,10 +349,11 @@ fn go_on(
     let mut record = history.record;
     record.apply(&event);
     report::write_all(&directory.path, &record, dialect)?;
-    Ok(Opening { journal, record, event, earlier: history.earlier })
+    Ok(Opening { journal, room, record, event, earlier: history.earlier })
 }
 
-/// Runs conductor and onlooker side by side until both have ended.
+/// Runs conductor and onlooker side by side until both have ended. Should this program break, what it
+/// said; no record where that was the onlooker.
 fn watch(
     ready: &Ready,
     args: &Args,
@@ -338,21 +361,35 @@ fn watch(
     directory: &Directory,
     opening: Opening,
     machine: &hardware::Facts,
-) -> Seen {
-    let Opening { journal, record, event, earlier } = opening;
+    shares: &Shares,
+) -> (Option<Seen>, Option<String>) {
+    let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
-    let (halter, halt) = pair();
+    let halter = Halter::default();
+    shares.signals.tell(&halter);
+    let max_fail = shares.limits.failures_left();
+    // Failures of earlier sessions count, and so do those of the suites before.
+    if max_fail.is_some_and(|most| failures(&record) >= most) {
+        halter.halt(Cause::MaxFail);
+    }
     let (sender, receiver) = std::sync::mpsc::channel();
+    let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
+    for note in &ready.references.notes {
+        // The onlooker, which reads it, is not there yet, but the channel is.
+        let _ = sender.send(Event::Warning { message: note.clone() });
+    }
     let onlooker = Onlooker {
         record,
         opening: event,
         journal,
+        room,
         out: &directory.path,
         dialect: args.junit_dialect,
         progress: Progress::start(global.progress_style(), global.verbose),
         halter: halter.clone(),
-        max_fail: if args.fail_fast { Some(1) } else { args.max_fail.map(Into::into) },
+        max_fail,
+        counted: max_fail.map(|_| teller),
     };
     let conduct_input = Conduct {
         plan: &ready.plan,
@@ -361,11 +398,13 @@ fn watch(
         executable: std::env::current_exe().unwrap_or_else(|_| "tokgate".into()),
         secrets: ready.secrets.clone(),
         redactor: &ready.redactor,
-        time_limit: args.time_limit.or(ready.plan.suite.policy.time_limit),
+        time_limit: shares.limits.time_left(ready.plan.suite.policy.time_limit),
+        counted: max_fail.map(|_| Mutex::new(counted)),
         unfit,
         earlier,
     };
-    std::thread::scope(|scope| {
+    let fence = Fence::raise(&halter);
+    let seen = std::thread::scope(|scope| {
         let watching = scope.spawn(move || onlooker.watch(receiver));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -374,20 +413,22 @@ fn watch(
         match runtime {
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
-                runtime.block_on(local.run_until(async {
-                    if let Err(error) = listen(&halter) {
-                        say(&format!("warning: signals are not caught: {error}"));
-                    }
-                    conduct(&conduct_input, sender, halt).await;
-                }));
+                let conducted = Fence::hold(|| {
+                    runtime.block_on(local.run_until(conduct(&conduct_input, sender, &halter)));
+                });
+                if conducted.is_none() {
+                    // Its launches were dropped, and their supervisors are ending them.
+                    runtime.block_on(process::all_gone(ENDING));
+                }
             }
             Err(error) => {
                 say(&format!("error: no runtime: {error}"));
                 drop(sender);
             }
         }
-        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+        watching.join().ok()
+    });
+    (seen, fence.lower())
 }
 
 /// Why nothing can be launched on this machine: it can't hold as many connections as a cell has
@@ -432,16 +473,26 @@ fn conclude(
     global.gap();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
-    let printed = super::print(&page);
-    if let Some(error) = &seen.unwritten {
-        say(&format!("error: results could not be written: {error}"));
-    } else if !global.quiet {
-        say(&format!("results in {}", shown(&directory.path).display()));
+    let printed = super::print(&page).or(args.annotations.print(&seen.record));
+    let early = seen.record.stopped == Some(StopReason::Unwritable);
+    if let Some(Trouble { said, help }) = &seen.unwritten {
+        say(&format!("error: results could not be written: {said}"));
+        say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+    } else {
+        if let (Some(Trouble { said, help }), true) = (&seen.cut, early) {
+            say(&format!("error: the run ended early: {said}; what it had measured is written"));
+            say(&format!("  help: {help}"));
+        }
+        if !global.quiet {
+            say(&format!("results in {}", shown(&directory.path).display()));
+        }
     }
-    if seen.record.stopped.is_some() || seen.unwritten.is_some() {
+    let is_left = |cell: &CellOutcome| matches!(cell.state, CellState::NotRun { .. });
+    let cut = seen.record.stopped.is_some() && seen.record.cells.iter().any(is_left);
+    if cut || seen.unwritten.is_some() {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
-        say(&format!("to go on: {}", ready.redactor.text(&command)));
+        say(&format!("to go on: {command}"));
     }
     let flags =
         exit::Flags { deny_warnings: args.deny_warnings, unwritten: seen.unwritten.is_some() };
@@ -451,14 +502,6 @@ fn conclude(
     }
     say(&console::last_line(&seen.record));
     exit
-}
-
-/// A path as short as the working directory allows.
-fn shown(path: &Path) -> PathBuf {
-    let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
-    here.ok()
-        .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
-        .unwrap_or(path.to_owned())
 }
 
 /// The flags that selected cells.

@@ -1,15 +1,18 @@
 //! What shapes a plan: the flags that check, list and run share, and the way from a file to a plan.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::matrix::{Plan, Selection, Trouble, expand};
 use crate::suite::check::MISSING_DATASET;
-use crate::suite::model::{Quarantine, Selector};
+use crate::suite::model::{Place, Quarantine, Selector};
+use crate::suite::source::SourceMap;
 use crate::suite::{LoadOptions, Loaded, Problem, Problems};
 
 use super::exit::Exit;
+use super::{secrecy, voice};
 
 /// Flags that change what a suite says.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -37,6 +40,13 @@ pub struct Choice {
     pub skip: Vec<String>,
 }
 
+impl Choice {
+    /// Whether nothing is chosen, so that all cells are.
+    pub fn is_empty(&self) -> bool {
+        self.select.is_empty() && self.skip.is_empty()
+    }
+}
+
 /// A suite without errors, and its plan.
 pub struct Planned {
     /// The suite as read.
@@ -62,10 +72,12 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
         url: overlay.url.clone(),
     };
     let refuse = |problems: Problems| {
-        super::say_as_is(&problems.render(color));
+        secrecy::of_text(&problems.source);
+        super::say_as_is(&masked(problems.source, problems.list).render(color));
         Exit::Suite
     };
     let loaded = crate::suite::load(path, &options).map_err(refuse)?;
+    let bare = secrecy::of_text(&loaded.source);
     match expand::expand(Arc::new(loaded.suite.clone()), &selection) {
         Ok(plan) if plan.cells.is_empty() => {
             super::say(&format!("error: no cell of {} is selected", path.display()));
@@ -74,8 +86,11 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
         }
         Ok(plan) => {
             let more = plan.warnings.iter().cloned().map(|it| problem(&loaded, it));
-            let list = loaded.warnings.iter().cloned().chain(more).collect();
-            let warnings = Problems::new(loaded.source.clone(), list);
+            let rendered = secrecy::of_plan(&plan)
+                .into_iter()
+                .map(|(key, it)| Problem { span: span_of(&loaded, None, &key), ..it });
+            let list = loaded.warnings.iter().cloned().chain(more).chain(bare).chain(rendered);
+            let warnings = masked(loaded.source.clone(), list.collect());
             Ok(Planned { loaded, plan, warnings })
         }
         Err(troubles) => {
@@ -108,7 +123,7 @@ pub fn missing_data(planned: &Planned) -> Problems {
         .filter(|problem| problem.span.as_ref().is_some_and(|span| wanted.contains(span)))
         .map(|problem| Problem { warning: false, ..problem.clone() })
         .collect();
-    Problems::new(planned.loaded.source.clone(), list)
+    masked(planned.loaded.source.clone(), list)
 }
 
 /// The quarantines whose day is over.
@@ -117,14 +132,23 @@ pub fn expired(plan: &Plan) -> impl Iterator<Item = &Quarantine> {
     plan.suite.quarantines.iter().filter(move |quarantine| quarantine.expires < today)
 }
 
-fn problem(loaded: &Loaded, trouble: Trouble) -> Problem {
+/// Problems that show no secret where they show the text that is to blame.
+fn masked(source: SourceMap, list: Vec<Problem>) -> Problems {
+    let redactor = voice::redactor();
+    let source = if redactor.is_empty() { source } else { source.masked(|it| redactor.mask(it)) };
+    Problems::new(source, list)
+}
+
+fn span_of(loaded: &Loaded, place: Option<&Place>, key: &str) -> Option<Range<usize>> {
     let (settings, tests) = (&loaded.suite.settings, &loaded.suite.tests);
-    let by_key = |key: &String| {
-        // A request is blamed with the place of its test.
-        let test = tests.iter().filter(|test| Some(&test.place) == trouble.place.as_ref());
-        let spans = test.map(|test| &test.spans).chain(settings.iter().map(|it| &it.spans));
-        spans.into_iter().find_map(|spans| spans.of(key))
-    };
+    // A request is blamed with the place of its test.
+    let test = tests.iter().filter(|test| Some(&test.place) == place);
+    let spans = test.map(|test| &test.spans).chain(settings.iter().map(|it| &it.spans));
+    spans.into_iter().find_map(|spans| spans.of(key))
+}
+
+fn problem(loaded: &Loaded, trouble: Trouble) -> Problem {
+    let by_key = |key: &String| span_of(loaded, trouble.place.as_ref(), key);
     let source = &loaded.source;
     let span = trouble
         .span

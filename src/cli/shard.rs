@@ -49,6 +49,13 @@ impl Split {
     pub fn elsewhere(&self) -> Plan {
         self.whole.only(|launch| self.owners[launch] != self.shard.index)
     }
+
+    /// Where the cells of [`Split::part`], or those of [`Split::elsewhere`], stand in the whole plan.
+    pub fn places(&self, own: bool) -> Vec<usize> {
+        let launches = self.whole.launches.iter().zip(&self.owners);
+        let wanted = launches.filter(|(_, owner)| (**owner == self.shard.index) == own);
+        wanted.flat_map(|(launch, _)| launch.cells.clone()).collect()
+    }
 }
 
 impl Sharding {

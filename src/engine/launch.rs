@@ -9,29 +9,25 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::artefact;
 use super::facts;
 use super::log::LogFile;
-use super::port::{self, Listener};
-use super::process::{ExitInfo, Start, Supervised};
-use super::ready::{self, Listed, Sign};
+use super::port;
+use super::process::{ExitInfo, Secrecy, Start, Supervised};
+use super::ready::Listed;
 use super::redact::Redactor;
-use super::remote::{Answer, LIMIT, Remote, RemoteError};
-use super::{Canary, Facts, LaunchSpec};
+use super::remote::Remote;
+use super::wait::{Wait, stranger};
+use super::{Facts, LaunchSpec, tree};
 use crate::clock::Clock;
-use crate::quantity::print_duration;
 use crate::transport::Transport;
 
 pub use super::port::free_port;
 
-/// How long a stranger may answer on the engine's port before the launch is given up: until then
-/// the engine's own end, with its own words, is the better explanation.
-const STRANGER: Duration = Duration::from_secs(10);
 /// How long the log may lag behind the engine.
 const LOG_LAG: Duration = Duration::from_secs(5);
 /// How long the end of a tree may take beyond the grace.
 const END: Duration = Duration::from_secs(10);
-/// From when on a request without an answer says more than the answer before it.
-const MUTE: Duration = Duration::from_secs(1);
 /// How long the port may stay taken after the end.
 const PORT_FREE: Duration = Duration::from_secs(5);
 
@@ -54,19 +50,27 @@ pub struct LaunchError {
 }
 
 /// What went wrong, before the log is looked at.
-struct Fault {
-    step: &'static str,
-    message: String,
-    mismatch: bool,
-    address_in_use: bool,
+pub(super) struct Fault {
+    pub(super) step: &'static str,
+    pub(super) message: String,
+    pub(super) mismatch: bool,
+    pub(super) address_in_use: bool,
+    /// Whether it took too long; then it matters what the engine was at.
+    pub(super) timed_out: bool,
 }
 
 impl Fault {
-    fn new(step: &'static str, message: impl Into<String>) -> Fault {
-        Fault { step, message: message.into(), mismatch: false, address_in_use: false }
+    pub(super) fn new(step: &'static str, message: impl Into<String>) -> Fault {
+        Fault {
+            step,
+            message: message.into(),
+            mismatch: false,
+            address_in_use: false,
+            timed_out: false,
+        }
     }
 
-    fn mismatch(step: &'static str, message: impl Into<String>) -> Fault {
+    pub(super) fn mismatch(step: &'static str, message: impl Into<String>) -> Fault {
         Fault { mismatch: true, ..Fault::new(step, message) }
     }
 
@@ -122,7 +126,7 @@ pub async fn launch(
 ) -> Result<Running, LaunchError> {
     let log = LogFile::from_here(&spec.log);
     let mut process = None;
-    let outcome = bring_up(spec, transport, clock, &log, &mut process, on_step).await;
+    let outcome = bring_up(spec, transport, clock, (&log, redact), &mut process, on_step).await;
     match outcome {
         Ok((remote, facts, ready_time)) => Ok(Running {
             facts,
@@ -140,13 +144,27 @@ pub async fn launch(
             // Before the end: what the engine says while it is being ended is not the cause.
             let log_tail = if process.is_some() { log.telling(redact) } else { Vec::new() };
             let ended = matches!(exit, Some(ExitInfo::Code(_) | ExitInfo::Signal(_)));
-            let address_in_use = fault.address_in_use || (ended && log.address_in_use());
+            let lost_its_port = ended && log.address_in_use();
+            let address_in_use = fault.address_in_use || lost_its_port;
+            let mut message = fault.message;
+            if lost_its_port && let Some(owner) = port::owner(spec.port) {
+                message.push_str(&format!("; process {owner} holds port {}", spec.port));
+            }
+            if fault.timed_out && process.is_some() {
+                message.push_str(&log_end(&log, log_tail.last()));
+            }
             if let Some(process) = &mut process {
-                end(process, spec.stop.grace).await;
+                let left = end(process, spec.stop.grace).await.survivors;
+                if !left.is_empty() {
+                    message.push_str(&format!("; still there: {}", left.join(", ")));
+                }
+                if !address_in_use {
+                    port_is_free(&spec.host, spec.port).await;
+                }
             }
             Err(LaunchError {
                 step: fault.step,
-                message: redact.text(&fault.message),
+                message: redact.said(&message),
                 exit: exit
                     .filter(|exit| !matches!(exit, ExitInfo::NotStarted(_)))
                     .map(|exit| exit.to_string()),
@@ -162,17 +180,21 @@ async fn bring_up(
     spec: &LaunchSpec,
     transport: &Transport,
     clock: &Clock,
-    log: &LogFile,
+    (log, redact): (&LogFile, &Redactor),
     process: &mut Option<Supervised>,
     on_step: &mut (dyn FnMut(&str) + Send),
 ) -> Result<(Remote, Facts, Duration), Fault> {
     on_step("process");
     let remote = Remote::new(spec.kind, &spec.url, &spec.headers, &spec.metrics_urls, transport)
         .map_err(|error| Fault::new("process", error.to_string()))?;
-    write_files(&spec.dir, &spec.files).map_err(|message| Fault::new("process", message))?;
     let begin = clock.now();
     if let Some(command) = &spec.command {
         refuse_taken_port(spec).await?;
+        write_files(&spec.dir, &spec.files).map_err(|message| Fault::new("process", message))?;
+        // Its files are to hold secrets while it runs, and no longer: first those that surely do.
+        let mut clean: Vec<PathBuf> =
+            spec.files.iter().map(|(path, _)| spec.dir.join(path)).collect();
+        clean.push(spec.dir.clone());
         let start = Start {
             name: &spec.name,
             command,
@@ -181,20 +203,19 @@ async fn bring_up(
             log: &spec.log,
             grace: spec.stop.grace,
             stop: spec.stop.command.as_ref(),
+            secrecy: Secrecy { redactor: redact, clean: &clean, always: true },
         };
         let started = Supervised::start(&start).await;
-        let started = started.map_err(|error| Fault::new("process", error.to_string()))?;
+        let started = started.map_err(|error| {
+            // Nobody else is there to clean up.
+            artefact::clean(&spec.dir, redact, END);
+            Fault::new("process", error.to_string())
+        })?;
         let started = process.insert(started);
         started.started().await.map_err(|message| Fault::new("process", message))?;
     }
-    let mut wait = Wait {
-        spec,
-        step: "health",
-        begin: Instant::now(),
-        seen: "nothing".to_owned(),
-        open: None,
-        supervisor: process.as_ref().map(Supervised::supervisor),
-    };
+    let root = process.as_ref().map(Supervised::supervisor);
+    let mut wait = Wait::begin(spec, root);
     let probes = async {
         let outcome = wait.until_ready(&remote, on_step).await;
         // Before the facts, which are no part of it.
@@ -220,21 +241,43 @@ async fn bring_up(
         },
     };
     on_step("log");
-    check_log(spec, log, process.is_some()).await?;
+    check_log(spec, log, redact, process.is_some()).await?;
     if let Some(exit) = process.as_ref().and_then(|process| process.state().exit) {
         return Err(ended_early(&exit));
+    }
+    // Once more at the end: both may listen, and the kernel choose who is asked.
+    if let Some(root) = root
+        && let Some(stranger) = stranger(spec, root).await
+    {
+        return Err(Fault { address_in_use: true, ..Fault::new("health", stranger) });
     }
     Ok((remote, facts, ready_time))
 }
 
 fn ended_early(exit: &ExitInfo) -> Fault {
-    Fault::new("process", format!("the engine ended before it was ready: {exit}"))
+    let hint = if exit.success() {
+        "; a server that goes on in the background can't be watched: let the command stay with it (`exec`, \
+         no `&`, no `--detach`)"
+    } else {
+        ""
+    };
+    Fault::new("process", format!("the engine ended before it was ready: {exit}{hint}"))
+}
+
+/// How the log ends, for the message of a time-out: a start of an hour may be alive or stuck.
+fn log_end(log: &LogFile, last: Option<&String>) -> String {
+    let quiet = std::fs::metadata(&log.path).and_then(|meta| meta.modified());
+    let quiet = quiet.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+    match last {
+        Some(line) => format!("; last line of its log, {} s ago: {line}", quiet.as_secs()),
+        None => "; its log is empty".to_owned(),
+    }
 }
 
 /// Writes engine files below `dir`, readable by the user alone, since they may hold secrets.
 fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     for (relative, content) in files {
         if relative.components().any(|part| !matches!(part, Component::Normal(_))) {
             return Err(format!(
@@ -243,8 +286,19 @@ fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
             ));
         }
         let path = dir.join(relative);
+        // An engine of an earlier start could have put links there, in place of the directory too.
+        let way = relative.ancestors().filter(|part| !part.as_os_str().is_empty());
+        let mut way = way.map(|part| dir.join(part)).chain([dir.to_owned()]);
+        if let Some(link) = way.find(|part| part.is_symlink()) {
+            return Err(format!(
+                "the engine file `{}` would be written through the link {}; remove that",
+                relative.display(),
+                link.display()
+            ));
+        }
         let write = || {
-            std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
+            let folder = path.parent().unwrap_or(dir);
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             let mut options = std::fs::OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(&path)?.write_all(content.as_bytes())
@@ -266,192 +320,6 @@ async fn refuse_taken_port(spec: &LaunchSpec) -> Result<(), Fault> {
         "port {} of {} is already taken{who}; nothing was started",
         spec.port, spec.host
     )))
-}
-
-/// Whether a command hands the engine to somebody else, so that its listener is no descendant.
-fn hands_over(argv: &[String]) -> bool {
-    const HANDS: [&str; 10] = [
-        "docker",
-        "podman",
-        "nerdctl",
-        "srun",
-        "sbatch",
-        "ssh",
-        "kubectl",
-        "systemd-run",
-        "machinectl",
-        "enroot",
-    ];
-    argv.iter()
-        .flat_map(|word| word.split(|c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|')))
-        .any(|word| HANDS.contains(&word.rsplit('/').next().unwrap_or(word)))
-}
-
-/// Waiting for readiness.
-struct Wait<'a> {
-    spec: &'a LaunchSpec,
-    step: &'static str,
-    begin: Instant,
-    seen: String,
-    /// What is being asked, and since when.
-    open: Option<(String, Instant)>,
-    supervisor: Option<i32>,
-}
-
-impl Wait<'_> {
-    /// Asks until the engine is ready, in the time that it has.
-    async fn until_ready(
-        &mut self,
-        remote: &Remote,
-        on_step: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<(Remote, Listed), Fault> {
-        let limit = self.spec.ready.timeout;
-        match tokio::time::timeout_at(self.begin + limit, self.steps(remote, on_step)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let seen = match &self.open {
-                    Some((what, since)) if since.elapsed() >= MUTE => {
-                        format!("no answer to {what} for {} s", since.elapsed().as_secs())
-                    }
-                    Some(_) | None => self.seen.clone(),
-                };
-                let limit = print_duration(limit);
-                Err(Fault::new(self.step, format!("not ready within {limit}; last seen: {seen}")))
-            }
-        }
-    }
-
-    async fn steps(
-        &mut self,
-        remote: &Remote,
-        on_step: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<(Remote, Listed), Fault> {
-        on_step("health");
-        self.health(remote).await?;
-        self.step = "models";
-        on_step("models");
-        let model = self.models(remote).await?;
-        let remote = remote.with_model(&model.id);
-        if self.spec.ready.completion {
-            self.step = "canary";
-            on_step("canary");
-            self.canary(&remote).await?;
-        }
-        Ok((remote, model))
-    }
-
-    /// An answer, or why there is none; what is asked is known meanwhile.
-    async fn ask(
-        &mut self,
-        what: &str,
-        asking: impl Future<Output = Result<Answer, RemoteError>>,
-    ) -> Result<Answer, RemoteError> {
-        if self.open.as_ref().is_none_or(|(open, _)| open != what) {
-            self.open = Some((what.to_owned(), Instant::now()));
-        }
-        let answer = asking.await;
-        // An engine that is asked again has been mute since the first time.
-        if !matches!(answer, Err(RemoteError::TimedOut { .. })) {
-            self.open = None;
-        }
-        answer
-    }
-
-    async fn pause(&self) {
-        tokio::time::sleep(ready::pause(self.begin.elapsed())).await;
-    }
-
-    async fn health(&mut self, remote: &Remote) -> Result<(), Fault> {
-        let mut strange_since: Option<Instant> = None;
-        loop {
-            let sign = match self.ask("GET /health", remote.get("/health", LIMIT)).await {
-                Ok(answer) => ready::health(self.spec.kind, &answer),
-                Err(error) => Sign::NotYet(error.to_string()),
-            };
-            match sign {
-                Sign::Ready(()) => match self.stranger().await {
-                    None => return Ok(()),
-                    Some(stranger) => {
-                        self.seen = stranger;
-                        let since = *strange_since.get_or_insert_with(Instant::now);
-                        if since.elapsed() >= STRANGER {
-                            return Err(Fault {
-                                address_in_use: true,
-                                ..Fault::new("health", self.seen.clone())
-                            });
-                        }
-                    }
-                },
-                Sign::NotYet(seen) => self.seen = seen,
-                Sign::Never(why) => return Err(Fault::new("health", why)),
-            }
-            self.pause().await;
-        }
-    }
-
-    /// Who answers in the engine's place; `None` where nobody does, or it can't be told.
-    async fn stranger(&self) -> Option<String> {
-        let root = self.supervisor?;
-        let command = self.spec.command.as_ref()?;
-        if hands_over(&command.argv) {
-            return None;
-        }
-        let port = self.spec.port;
-        let listener = tokio::task::spawn_blocking(move || port::listener(port, root)).await;
-        match listener {
-            Ok(Listener::Other(owner)) => Some(format!(
-                "process {owner}, which this launch did not start, answers on port {port}"
-            )),
-            Ok(Listener::Unknown | Listener::Ours | Listener::Forwarder) | Err(_) => None,
-        }
-    }
-
-    async fn models(&mut self, remote: &Remote) -> Result<Listed, Fault> {
-        let named = self.spec.model.as_deref();
-        loop {
-            let answer = self.ask("GET /v1/models", remote.get("/v1/models", LIMIT)).await;
-            let sign = match answer {
-                Ok(answer) => ready::models(self.spec.kind, &answer, named),
-                Err(error) => Sign::NotYet(error.to_string()),
-            };
-            match (sign, named) {
-                (Sign::Ready(model), _) => return Ok(model),
-                // What the list says does not matter then, once there is a name.
-                (Sign::NotYet(_) | Sign::Never(_), Some(named)) if !self.spec.ready.models => {
-                    return Ok(Listed { id: named.to_owned(), ..Listed::default() });
-                }
-                (Sign::NotYet(seen), _) => self.seen = seen,
-                (Sign::Never(why), _) => return Err(Fault::mismatch("models", why)),
-            }
-            self.pause().await;
-        }
-    }
-
-    async fn canary(&mut self, remote: &Remote) -> Result<(), Fault> {
-        let mut chat = match self.spec.canary {
-            Canary::Completions | Canary::Either => false,
-            Canary::Chat => true,
-        };
-        loop {
-            let (path, body) = ready::canary(remote.model(), chat);
-            // The first completion may compile kernels for minutes: it has all the time there is.
-            let asking = remote.post(path, &body, self.spec.ready.timeout);
-            let sign = match self.ask(&format!("POST {path}"), asking).await {
-                Ok(answer) if answer.is_absent() && !chat && self.spec.canary == Canary::Either => {
-                    chat = true;
-                    continue;
-                }
-                Ok(answer) => ready::canary_sign(path, &answer),
-                Err(error) => Sign::NotYet(error.to_string()),
-            };
-            match sign {
-                Sign::Ready(()) => return Ok(()),
-                Sign::NotYet(seen) => self.seen = seen,
-                Sign::Never(why) => return Err(Fault::new("canary", why)),
-            }
-            self.pause().await;
-        }
-    }
 }
 
 async fn read_facts(spec: &LaunchSpec, remote: &Remote, model: &Listed) -> Result<Facts, Fault> {
@@ -476,7 +344,12 @@ async fn read_facts(spec: &LaunchSpec, remote: &Remote, model: &Listed) -> Resul
     }
 }
 
-async fn check_log(spec: &LaunchSpec, log: &LogFile, has_log: bool) -> Result<(), Fault> {
+async fn check_log(
+    spec: &LaunchSpec,
+    log: &LogFile,
+    redact: &Redactor,
+    has_log: bool,
+) -> Result<(), Fault> {
     if spec.log_must_contain.is_empty() {
         return Ok(());
     }
@@ -486,10 +359,12 @@ async fn check_log(spec: &LaunchSpec, log: &LogFile, has_log: bool) -> Result<()
             "log-must-contain needs a log, which an engine that was not started here does not have",
         ));
     }
+    // The log holds them as it holds everything, secrets hidden.
+    let wanted: Vec<String> = spec.log_must_contain.iter().map(|it| redact.text(it)).collect();
     let begin = Instant::now();
     loop {
         let missing = log
-            .missing(&spec.log_must_contain)
+            .missing(&wanted)
             .map_err(|error| Fault::new("log", format!("the log can't be read: {error}")))?;
         if missing.is_empty() {
             return Ok(());
@@ -501,6 +376,18 @@ async fn check_log(spec: &LaunchSpec, log: &LogFile, has_log: bool) -> Result<()
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Waits until nobody answers on a port any more; whether that came in time.
+async fn port_is_free(host: &str, port: u16) -> bool {
+    let begin = Instant::now();
+    while port::taken(host, port).await {
+        if begin.elapsed() >= PORT_FREE {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    true
 }
 
 /// Ends a tree and waits for it, in bounded time.
@@ -528,16 +415,24 @@ impl Running {
     pub async fn stop(&mut self, grace: Duration) -> StopReport {
         let Some(process) = &mut self.process else { return StopReport::default() };
         let mut report = end(process, grace).await;
-        let begin = Instant::now();
-        loop {
-            report.port_taken = port::taken(&self.host, self.port).await;
-            if !report.port_taken || begin.elapsed() >= PORT_FREE {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        if !port_is_free(&self.host, self.port).await {
+            let who = port::owner(self.port).map(|owner| format!(" by process {owner}"));
+            report.port_taken = true;
+            report.notes.push(format!(
+                "port {} is still taken{} after the engine's end",
+                self.port,
+                who.unwrap_or_default()
+            ));
         }
         report.notes = self.redact.lines(report.notes);
         report
+    }
+
+    /// Ids of the processes that belong to the engine now; none for one that was not started here.
+    pub fn processes(&self) -> Vec<i32> {
+        let root = self.process.as_ref().map(Supervised::supervisor);
+        let all = root.map(|root| tree::family(root, &tree::processes()));
+        all.iter().flatten().map(|process| process.pid).collect()
     }
 
     /// Resolves when the engine's process ends; never for an engine that was not started here.

@@ -93,7 +93,9 @@ impl LogFile {
     fn each_line(&self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let mut file = File::open(&self.path)?;
         let length = file.metadata()?.len();
-        let from = self.start.max(length.saturating_sub(REACH));
+        // A log that was cut meanwhile is shorter than where the part began.
+        let start = if self.start > length { 0 } else { self.start };
+        let from = start.max(length.saturating_sub(REACH));
         file.seek(SeekFrom::Start(from))?;
         let mut reader = BufReader::with_capacity(64 * 1024, file);
         let mut line: Vec<u8> = Vec::new();
@@ -205,7 +207,7 @@ struct Telling {
 
 impl Telling {
     fn line(&mut self, redact: &Redactor, line: &[u8]) {
-        let line = clean(&redact.text(&String::from_utf8_lossy(line)));
+        let line = clean(&redact.said(&String::from_utf8_lossy(line)));
         if line.trim().is_empty() {
             return;
         }

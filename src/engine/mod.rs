@@ -4,8 +4,12 @@
 //! Each step that can hang has a time-out, and each failure says which step it was. It measures
 //! nothing.
 
+pub mod artefact;
+pub mod bare;
+mod drain;
 pub mod exposition;
 pub mod facts;
+mod guard;
 pub mod launch;
 pub mod log;
 pub mod metrics;
@@ -15,9 +19,10 @@ pub mod readings;
 pub mod ready;
 pub mod redact;
 pub mod remote;
+pub mod stranded;
 pub mod supervise;
 mod tree;
-mod trim;
+mod wait;
 
 use std::path::PathBuf;
 use std::time::Duration;

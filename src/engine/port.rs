@@ -5,10 +5,10 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
 
-use super::tree::{Process, descendants, process, processes};
+use super::tree::{Process, family, processes};
 
 /// A port on `host` that is free now. Somebody may take it before the engine does, so it lies
 /// outside of the range from which the system gives ports to connections, where there is room:
@@ -34,7 +34,7 @@ pub fn free_port(host: &str) -> io::Result<u16> {
 }
 
 /// The host without the brackets of an IPv6 url.
-fn bare(host: &str) -> &str {
+pub(crate) fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
@@ -59,39 +59,90 @@ pub(crate) async fn taken(host: &str, port: u16) -> bool {
 pub(crate) enum Listener {
     /// Nobody, or it can't be told who.
     Unknown,
-    /// A descendant of the process that was asked about.
+    /// A descendant of the process that was asked about, and nobody else.
     Ours,
     /// Something that forwards ports for containers.
     Forwarder,
-    /// Somebody else.
+    /// Somebody else, alone or beside ours.
     Other(Process),
+    /// A process of another user, whose id this is, alone or beside ours.
+    User(u32),
 }
 
-/// Who listens on `port`, seen from the tree of `root`.
-pub(crate) fn listener(port: u16, root: i32) -> Listener {
-    let inodes = listening_inodes(port);
-    if inodes.is_empty() {
+/// Who listens on `port` where connections to `hosts` arrive, seen from the tree of `root`.
+pub(crate) fn listener(port: u16, hosts: &[IpAddr], root: i32) -> Listener {
+    let mut sockets = listening(port);
+    sockets.retain(|socket| socket.hears(hosts));
+    if sockets.is_empty() {
         return Listener::Unknown;
     }
     let all = processes();
-    let ours = descendants(&[root], &all);
-    if ours.iter().chain(process(root).iter()).any(|process| holds(process.pid, &inodes)) {
+    let ours = family(root, &all);
+    let held: Vec<Option<HashSet<u64>>> =
+        ours.iter().map(|process| sockets_of(process.pid)).collect();
+    let own: HashSet<u64> = held.iter().flatten().flatten().copied().collect();
+    let strange: HashSet<u64> =
+        sockets.iter().map(|socket| socket.inode).filter(|inode| !own.contains(inode)).collect();
+    if strange.is_empty() {
         return Listener::Ours;
     }
-    match all.into_iter().find(|process| holds(process.pid, &inodes)) {
+    // What a container's server listens on is held by no descendant of the client that started it.
+    if ours.iter().any(|process| hands_over(&process.name)) {
+        return Listener::Unknown;
+    }
+    let own_ids: HashSet<i32> = ours.iter().map(|process| process.pid).collect();
+    let others = || all.iter().filter(|process| !own_ids.contains(&process.pid));
+    if let Some(owner) = others().find(|process| holds(process.pid, &strange)) {
+        return if forwards(&owner.name) {
+            Listener::Forwarder
+        } else {
+            Listener::Other(owner.clone())
+        };
+    }
+    let may_be_ours = held.iter().any(Option::is_none);
+    let forwarded = others().any(|process| forwards(&process.name));
+    if may_be_ours || forwarded {
+        return Listener::Unknown;
+    }
+    sockets.retain(|socket| strange.contains(&socket.inode));
+    unseen(&sockets, rustix::process::geteuid().as_raw())
+}
+
+/// Whose `sockets` are that no process holds which `user` may look at: a stranger's where they belong
+/// to another user. One of our own user's may be held where we can't see, in another container.
+fn unseen(sockets: &[Socket], user: u32) -> Listener {
+    match sockets.iter().find(|socket| socket.user != user) {
+        Some(socket) => Listener::User(socket.user),
         None => Listener::Unknown,
-        Some(owner) if forwards(&owner.name) => Listener::Forwarder,
-        Some(owner) => Listener::Other(owner),
     }
 }
 
 /// Who listens on `port`, where it can be told.
 pub(crate) fn owner(port: u16) -> Option<Process> {
-    let inodes = listening_inodes(port);
+    let inodes: HashSet<u64> = listening(port).iter().map(|socket| socket.inode).collect();
     if inodes.is_empty() {
         return None;
     }
     processes().into_iter().find(|process| holds(process.pid, &inodes))
+}
+
+/// Whether a program hands the engine to somebody else, so that its listener is no descendant: a word
+/// of a command, or the name of a process.
+pub(crate) fn hands_over(word: &str) -> bool {
+    const HANDS: [&str; 10] = [
+        "docker",
+        "podman",
+        "nerdctl",
+        "srun",
+        "sbatch",
+        "ssh",
+        "kubectl",
+        "systemd-run",
+        "machinectl",
+        "enroot",
+    ];
+    word.split(|c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|'))
+        .any(|word| HANDS.contains(&word.rsplit('/').next().unwrap_or(word)))
 }
 
 /// Programs that hold a port in the name of a container.
@@ -110,8 +161,32 @@ fn forwards(name: &str) -> bool {
     NAMES.iter().any(|known| name.starts_with(known))
 }
 
-/// Inodes of the sockets that listen on `port` in this network namespace.
-fn listening_inodes(port: u16) -> HashSet<u64> {
+/// A socket that listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Socket {
+    /// Where it listens; unspecified for everywhere.
+    address: IpAddr,
+    inode: u64,
+    /// Id of the user who made it.
+    user: u32,
+}
+
+impl Socket {
+    /// Whether connections to one of these addresses come to it.
+    fn hears(&self, hosts: &[IpAddr]) -> bool {
+        hosts.is_empty()
+            || hosts.iter().any(|host| {
+                let same_family = host.is_ipv4() == self.address.is_ipv4();
+                host.is_unspecified()
+                    || host.to_canonical() == self.address.to_canonical()
+                    // A socket for all of IPv6 may hear IPv4 as well.
+                    || (self.address.is_unspecified() && (same_family || self.address.is_ipv6()))
+            })
+    }
+}
+
+/// The sockets that listen on `port` in this network namespace.
+fn listening(port: u16) -> Vec<Socket> {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .filter_map(|path| std::fs::read_to_string(path).ok())
@@ -119,30 +194,59 @@ fn listening_inodes(port: u16) -> HashSet<u64> {
         .collect()
 }
 
-/// Inodes of the lines of `/proc/net/tcp` that listen on `port`.
-fn read_table(table: &str, port: u16) -> Vec<u64> {
+/// The lines of `/proc/net/tcp` that listen on `port`.
+fn read_table(table: &str, port: u16) -> Vec<Socket> {
     const LISTEN: &str = "0A";
     table
         .lines()
         .filter_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let (_, local) = fields.get(1)?.rsplit_once(':')?;
+            let (address, local) = fields.get(1)?.rsplit_once(':')?;
             let same = u16::from_str_radix(local, 16).ok()? == port && *fields.get(3)? == LISTEN;
-            if same { fields.get(9)?.parse().ok() } else { None }
+            if !same {
+                return None;
+            }
+            Some(Socket {
+                address: read_address(address)?,
+                user: fields.get(7)?.parse().ok()?,
+                inode: fields.get(9)?.parse().ok()?,
+            })
         })
         .collect()
 }
 
+/// An address as the kernel prints it: words of 32 bits in hexadecimal, each in the machine's order.
+fn read_address(text: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::with_capacity(16);
+    for at in (0..text.len()).step_by(8) {
+        let word = u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?;
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(|four| Ipv4Addr::from(four).into()),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(|all| Ipv6Addr::from(all).into()),
+        _ => None,
+    }
+}
+
+/// Inodes of the sockets that a process has open; `None` where that can't be read.
+fn sockets_of(pid: i32) -> Option<HashSet<u64>> {
+    let entries = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(entries) => entries,
+        // One that has ended holds nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(HashSet::new()),
+        Err(_) => return None,
+    };
+    let inode = |entry: std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).ok()?;
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    Some(entries.flatten().filter_map(inode).collect())
+}
+
 /// Whether a process has one of these sockets open; false where that can't be read.
 fn holds(pid: i32, inodes: &HashSet<u64>) -> bool {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    entries.flatten().any(|entry| {
-        let Ok(target) = std::fs::read_link(entry.path()) else { return false };
-        target
-            .to_str()
-            .and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok())
-            .is_some_and(|inode: u64| inodes.contains(&inode))
-    })
+    sockets_of(pid).is_some_and(|held| !held.is_disjoint(inodes))
 }
 
 #[cfg(test)]
@@ -164,8 +268,80 @@ mod tests {
             0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000 100 0 0 10 0\n   \
             1: 0100007F:1F40 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0000 20 4 30 10 -1\n   \
             2: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1 0000 100 0 0 10 0\n";
-        assert_eq!(read_table(table, 8000), [4711]);
+        let found = read_table(table, 8000);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].inode, found[0].user), (4711, 0));
+        assert_eq!(found[0].address, IpAddr::from([127, 0, 0, 1]));
         assert!(read_table("garbage\n: : :\n", 8000).is_empty());
+    }
+
+    #[test]
+    fn a_socket_hears_what_comes_to_its_address() {
+        let at = |text: &str| Socket { address: text.parse().unwrap(), inode: 1, user: 0 };
+        let host = |text: &str| [text.parse::<IpAddr>().unwrap()];
+        assert!(
+            at("127.0.0.1").hears(&host("127.0.0.1")) && at("0.0.0.0").hears(&host("127.0.0.1"))
+        );
+        assert!(
+            at("::").hears(&host("127.0.0.1")) && at("::ffff:10.0.0.1").hears(&host("10.0.0.1"))
+        );
+        assert!(at("10.0.0.1").hears(&host("0.0.0.0")));
+        assert!(!at("10.0.0.1").hears(&host("127.0.0.1")) && !at("0.0.0.0").hears(&host("::1")));
+        assert_eq!(
+            read_address("00000000000000000000000001000000"),
+            Some(Ipv6Addr::LOCALHOST.into())
+        );
+        assert_eq!(read_address("0100007"), None);
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_a_strangers() {
+        let of = |user| Socket { address: [127, 0, 0, 1].into(), inode: 1, user };
+        assert_eq!(unseen(&[of(1000), of(0)], 1000), Listener::User(0));
+        assert_eq!(unseen(&[of(1000)], 1000), Listener::Unknown);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_stranger_is_found_alone_and_beside_ours() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        use rustix::net::{bind, listen, socket_with, sockopt};
+        let own = |port: u16| {
+            let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+            let made = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+            sockopt::set_socket_reuseport(&made, true).unwrap();
+            bind(&made, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+            listen(&made, 1).unwrap();
+            made
+        };
+        let theirs = TcpListener::from(own(0));
+        let port = theirs.local_addr().unwrap().port();
+        // An engine that holds one as its standard input, which serves as well.
+        let mut engine =
+            std::process::Command::new("sleep").arg("1000").stdin(own(port)).spawn().unwrap();
+        let hosts = [IpAddr::from([127, 0, 0, 1])];
+        let seen = |root: u32| listener(port, &hosts, root as i32);
+        let stranger =
+            |seen| matches!(seen, Listener::Other(it) if it.pid == std::process::id() as i32);
+        let mut idle = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (beside, alone) = (seen(engine.id()), seen(idle.id()));
+        drop(theirs);
+        let ours = seen(engine.id());
+        for child in [&mut engine, &mut idle] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(stranger(beside));
+        assert!(!matches!(alone, Listener::Ours | Listener::Unknown));
+        assert_eq!(ours, Listener::Ours);
+    }
+
+    #[test]
+    fn who_hands_an_engine_over_is_known() {
+        for word in ["docker", "/usr/bin/srun", "cd x; exec docker run y"] {
+            assert!(hands_over(word), "{word}");
+        }
+        assert!(!hands_over("docker-model") && !hands_over("vllm"));
     }
 
     #[cfg(target_os = "linux")]
@@ -174,11 +350,11 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         let me = std::process::id() as i32;
-        assert_eq!(listener(port, me), Listener::Ours);
+        assert_eq!(listener(port, &[[127, 0, 0, 1].into()], me), Listener::Ours);
         assert_eq!(owner(port).map(|process| process.pid), Some(me));
         assert!(taken("127.0.0.1", port).await);
         drop(socket);
-        assert_eq!(listener(port, me), Listener::Unknown);
+        assert_eq!(listener(port, &[[127, 0, 0, 1].into()], me), Listener::Unknown);
         assert!(!taken("127.0.0.1", port).await);
     }
 }

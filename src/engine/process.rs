@@ -1,7 +1,7 @@
 //! Supervised processes, seen from tokgate: started, watched, ended.
 //!
-//! Each has a supervisor between it and tokgate. Dropping a [`Supervised`] cuts the lifeline, upon
-//! which the supervisor ends the tree; and should the supervisor itself be killed, what it leaves
+//! Each has a supervisor with its guard between it and tokgate. Dropping a [`Supervised`] cuts the
+//! lifeline, upon which the supervisor ends the tree; and should both be killed, what they leave
 //! behind falls to tokgate and is ended here. What an end means for a run is decided elsewhere.
 
 use std::collections::HashSet;
@@ -18,6 +18,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::watch;
 
 use super::Command;
+use super::redact::Redactor;
 use super::supervise::{Order, Report, SHORT_GRACE, SUBCOMMAND, Task, words_of};
 #[cfg(target_os = "linux")]
 use super::tree;
@@ -80,10 +81,10 @@ pub enum SuperviseError {
 /// Which executable supervises: this one, unless [`use_executable`] named another.
 static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 
-/// The supervisors that this process has started.
+/// The supervisors that this process has started, by their guards.
 #[derive(Default)]
 struct Supervisors {
-    /// Those that are children now: they are no strays.
+    /// Those that are watched now: neither they nor what is in their sessions are strays.
     alive: HashSet<i32>,
     /// All ever: their process ids are the sessions of what they started.
     ever: HashSet<i32>,
@@ -116,6 +117,19 @@ pub(crate) struct Start<'a> {
     pub(crate) log: &'a Path,
     pub(crate) grace: Duration,
     pub(crate) stop: Option<&'a Command>,
+    pub(crate) secrecy: Secrecy<'a>,
+}
+
+/// What of a program's words and files must not be seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Secrecy<'a> {
+    /// Hides secrets in the log.
+    pub redactor: &'a Redactor,
+    /// Files and directories that must not hold secrets any more when its tree is gone.
+    pub clean: &'a [PathBuf],
+    /// Whether they are cleaned in any case, or only should this process be gone by then: who reads
+    /// results in there cleans up after it.
+    pub always: bool,
 }
 
 /// What is known of a supervised process.
@@ -147,6 +161,7 @@ impl Supervised {
     /// Starts a program. That it could not be executed is told by [`Supervised::ended`].
     pub(crate) async fn start(start: &Start<'_>) -> Result<Supervised, SuperviseError> {
         become_subreaper();
+        let grace = start.grace.min(SHORT_GRACE);
         let log_error = |source| SuperviseError::Log { path: start.log.to_owned(), source };
         if let Some(folder) = start.log.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(log_error)?;
@@ -154,17 +169,19 @@ impl Supervised {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
-            // An engine may print the secrets that it was given.
+            // What an engine prints is its owner's business.
             .mode(0o600)
+            // What an engine before it left in its place is not followed to somebody's file.
+            .custom_flags(libc::O_NOFOLLOW)
             .open(start.log)
             .map_err(log_error)?;
-        let mut child = spawn(start.name, log).map_err(SuperviseError::Supervisor)?;
+        let mut child = spawn(start.name, grace, log).map_err(SuperviseError::Supervisor)?;
         let missing = || SuperviseError::Supervisor(std::io::Error::other("it has no pipes"));
         let supervisor = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(missing)?;
         let mut lifeline = child.stdin.take().ok_or_else(missing)?;
         let reports = child.stdout.take().ok_or_else(missing)?;
         let (sender, state) = watch::channel(State::default());
-        tokio::spawn(follow(child, supervisor, reports, sender));
+        tokio::spawn(follow(child, supervisor, reports, grace, sender));
         let task = Task {
             argv: start.command.argv.clone(),
             env: start.env.to_vec(),
@@ -172,13 +189,16 @@ impl Supervised {
             log: start.log.to_owned(),
             grace: start.grace,
             stop: start.stop.map(|command| command.argv.clone()),
+            secrets: start.secrecy.redactor.secrets().to_vec(),
+            clean: start.secrecy.clean.to_vec(),
+            clean_always: start.secrecy.always,
         };
         // Where it is gone already, the state says so.
         let _ = say(&mut lifeline, &task).await;
         Ok(Supervised { lifeline, supervisor, state })
     }
 
-    /// Process id of the supervisor, the root of the tree.
+    /// Process id of the supervisor's guard, the root of the tree.
     pub(crate) fn supervisor(&self) -> i32 {
         self.supervisor
     }
@@ -226,7 +246,7 @@ async fn say(pipe: &mut ChildStdin, word: &impl serde::Serialize) -> std::io::Re
     pipe.flush().await
 }
 
-fn spawn(name: &str, log: std::fs::File) -> std::io::Result<Child> {
+fn spawn(name: &str, grace: Duration, log: std::fs::File) -> std::io::Result<Child> {
     let real = std::env::current_exe();
     let path = match EXECUTABLE.get() {
         Some(path) => path.clone(),
@@ -238,7 +258,7 @@ fn spawn(name: &str, log: std::fs::File) -> std::io::Result<Child> {
     let mut command = tokio::process::Command::new(path);
     command
         .arg0(shown)
-        .args([SUBCOMMAND, name])
+        .args([SUBCOMMAND, name, &grace.as_millis().to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(log);
@@ -253,7 +273,13 @@ fn spawn(name: &str, log: std::fs::File) -> std::io::Result<Child> {
 }
 
 /// Follows a supervisor's reports until it is gone.
-async fn follow(mut child: Child, pid: i32, reports: ChildStdout, state: watch::Sender<State>) {
+async fn follow(
+    mut child: Child,
+    pid: i32,
+    reports: ChildStdout,
+    grace: Duration,
+    state: watch::Sender<State>,
+) {
     let mut lines = BufReader::new(reports).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(report) = serde_json::from_str::<Report>(&line) else { continue };
@@ -283,8 +309,8 @@ async fn follow(mut child: Child, pid: i32, reports: ChildStdout, state: watch::
     let in_order = status.is_ok_and(|status| status.success());
     let failed = state.borrow().exit.is_some();
     if !in_order {
-        // It was killed, and its tree fell to this process.
-        let _ = tokio::task::spawn_blocking(reap_strays).await;
+        // It was killed, and perhaps its guard with it: then its tree fell to this process.
+        let _ = tokio::task::spawn_blocking(move || end_strays(grace)).await;
     }
     state.send_modify(|state| {
         if !failed {
@@ -309,6 +335,18 @@ pub async fn all_gone(limit: Duration) {
     let _ = tokio::time::timeout(limit, waiting).await;
 }
 
+/// Has every supervisor that this process started end its tree by force, at once. Those whose handle is
+/// still there would do so too on [`Supervised::order_stop`].
+pub fn hurry_all() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
+    // None of them has been collected, so that no other process has its number.
+    for pid in supervisors.iter().flat_map(|known| &known.alive).filter_map(|it| Pid::from_raw(*it))
+    {
+        let _ = kill_process(pid, Signal::QUIT);
+    }
+}
+
 /// How many supervisors of this process there are.
 fn alive() -> usize {
     let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,16 +355,21 @@ fn alive() -> usize {
 
 /// Ends processes that a killed supervisor left to this process, TERM then KILL, and says which.
 /// Blocks until they are gone, about three seconds at most for those that do not obey.
+pub fn reap_strays() -> Vec<String> {
+    end_strays(SHORT_GRACE)
+}
+
+/// As [`reap_strays`], with KILL after `grace`.
 ///
 /// Children that this program started by itself, and whatever another program left to it where it is
 /// the first process of a container, are not touched.
 #[cfg(target_os = "linux")]
-pub fn reap_strays() -> Vec<String> {
+fn end_strays(grace: Duration) -> Vec<String> {
     use rustix::process::{Pid, WaitOptions, waitpid};
     let began = Instant::now();
     let mut names = Vec::new();
     let mut signals = tree::Signals::default();
-    while began.elapsed() < SHORT_GRACE + Duration::from_secs(5) {
+    while began.elapsed() < grace + Duration::from_secs(5) {
         let (strays, left) = strays();
         if strays.is_empty() {
             break;
@@ -336,7 +379,7 @@ pub fn reap_strays() -> Vec<String> {
                 names.push(name);
             }
         }
-        if began.elapsed() < SHORT_GRACE {
+        if began.elapsed() < grace {
             signals.ask(&left);
         } else {
             signals.force(&left);
@@ -349,10 +392,9 @@ pub fn reap_strays() -> Vec<String> {
     names
 }
 
-/// Ends processes that a killed supervisor left to this process: none, where processes are not left
-/// to anybody but the first process of the machine.
+/// None, where processes are not left to anybody but the first process of the machine.
 #[cfg(not(target_os = "linux"))]
-pub fn reap_strays() -> Vec<String> {
+fn end_strays(_grace: Duration) -> Vec<String> {
     Vec::new()
 }
 
@@ -370,7 +412,8 @@ fn strays() -> (Vec<tree::Process>, Vec<tree::Process>) {
         // Nothing below a supervisor can come back to our session, and what this program starts by
         // itself stays in it. The first process of a container inherits from others too; there only
         // the sessions of supervisors are surely ours.
-        .filter(|process| known.is_none_or(|known| !known.alive.contains(&process.pid)))
+        // A supervisor whose guard was killed falls to us as well, and goes on with its work.
+        .filter(|process| known.is_none_or(|k| !k.alive.contains(&process.session)))
         .filter(|process| me != 1 || known.is_some_and(|k| k.ever.contains(&process.session)))
         .cloned()
         .collect();
@@ -381,10 +424,11 @@ fn strays() -> (Vec<tree::Process>, Vec<tree::Process>) {
     (strays, tree)
 }
 
-/// Runs a command under a supervisor until it ends; its whole tree is gone then.
+/// Runs a command under a supervisor until it ends; its whole tree is gone then. Its log is as it
+/// prints it.
 ///
 /// # Errors
-/// The log can't be written, the program can't be started, or it is not done within `timeout`.
+/// As [`run_secretive`].
 pub async fn run_supervised(
     command: &Command,
     env: &[(String, String)],
@@ -392,8 +436,25 @@ pub async fn run_supervised(
     log: &Path,
     timeout: Duration,
 ) -> Result<ExitInfo, SuperviseError> {
+    let secrecy = Secrecy { redactor: &Redactor::default(), clean: &[], always: false };
+    run_secretive(command, env, cwd, (log, secrecy), timeout).await
+}
+
+/// As [`run_supervised`], for a command that knows secrets.
+///
+/// # Errors
+/// The log can't be written, the program can't be started, or it is not done within `timeout`.
+pub async fn run_secretive(
+    command: &Command,
+    env: &[(String, String)],
+    cwd: Option<&Path>,
+    (log, secrecy): (&Path, Secrecy<'_>),
+    timeout: Duration,
+) -> Result<ExitInfo, SuperviseError> {
+    // Seen in lists of processes.
     let name = command.argv.first().map_or("command", String::as_str);
-    let start = Start { name, command, env, cwd, log, grace: SHORT_GRACE, stop: None };
+    let name = &secrecy.redactor.text(name);
+    let start = Start { name, command, env, cwd, log, grace: SHORT_GRACE, stop: None, secrecy };
     let mut process = Supervised::start(&start).await?;
     let Ok(exit) = tokio::time::timeout(timeout, process.ended()).await else {
         process.order_stop(SHORT_GRACE).await;

@@ -44,15 +44,23 @@ pub fn health(kind: Kind, answer: &Answer) -> Sign<()> {
         (200..=299, _) => Sign::Ready(()),
         // Not every OpenAI-compatible server has the endpoint, and some guard it.
         (401 | 403 | 404 | 405, Kind::Openai) => Sign::Ready(()),
-        (status, _) => Sign::NotYet(
-            format!("GET /health: {status} {}", excerpt(&answer.text())).trim().to_owned(),
-        ),
+        (_, _) => Sign::NotYet(told("GET /health", answer)),
     }
+}
+
+/// What was asked and answered, on one line.
+fn told(what: &str, answer: &Answer) -> String {
+    let status = answer.status;
+    let hint = match status {
+        300..=399 => "a redirect, which is not followed; give the url itself: ",
+        _ => "",
+    };
+    format!("{what}: {status} {hint}{}", excerpt(&answer.text())).trim().to_owned()
 }
 
 /// Which listed model requests will name: the one that is wanted, else the first.
 pub fn models(kind: Kind, answer: &Answer, wanted: Option<&str>) -> Sign<Listed> {
-    let told = format!("GET /v1/models: {} {}", answer.status, excerpt(&answer.text()));
+    let told = told("GET /v1/models", answer);
     match answer.status {
         200 => {}
         401 | 403 => {
@@ -115,7 +123,7 @@ pub fn canary(model: &str, chat: bool) -> (&'static str, Value) {
 
 /// Whether the canary yielded a token.
 pub fn canary_sign(path: &str, answer: &Answer) -> Sign<()> {
-    let told = format!("POST {path}: {} {}", answer.status, excerpt(&answer.text()));
+    let told = told(&format!("POST {path}"), answer);
     match answer.status {
         200 => {}
         // Overloaded, loading or broken: a process that breaks for good ends, and that is noticed.

@@ -1,17 +1,30 @@
 //! Redaction: secrets hidden in everything that leaves the process.
 //!
-//! A secret is hidden as it is, as JSON writes it, percent-encoded, and inside base64 at each of
-//! the three places where its bytes may begin. It decides what a secret may be; it reads none.
+//! A secret is hidden as it is, as JSON, HTML and shells write it, percent-encoded, and inside base64
+//! at each of the three places where its bytes may begin. Every byte that belongs to such a spelling
+//! is hidden, whatever overlaps with what. It decides what a secret may be; it reads none.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+mod spelling;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+
+use spelling::Spelling;
+pub use stream::Stream;
 
 /// What stands in place of a secret.
 pub const HIDDEN: &str = "[redacted]";
 
 /// Shortest secret, in characters: hiding shorter ones would garble ordinary text.
 pub const SHORTEST: usize = 8;
+
+/// So many bytes of a secret give something away.
+const TOLD: usize = 4;
 
 /// A secret that is too short to be hidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,82 +39,100 @@ pub struct NoSecret {
 /// Whether `value` may be a secret named `name`.
 ///
 /// # Errors
-/// A value shorter than [`SHORTEST`] characters.
+/// A value shorter than [`SHORTEST`] characters, blanks around it left out.
 pub fn check_secret(name: &str, value: &str) -> Result<(), NoSecret> {
-    let length = value.chars().count();
+    let length = value.trim().chars().count();
     if length < SHORTEST {
         return Err(NoSecret { name: name.to_owned(), length });
     }
     Ok(())
 }
 
-/// Hides secrets in texts.
+/// Hides secrets in texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Spellings to hide, longest first.
-    spellings: Vec<Spelling>,
+    secrets: Arc<[String]>,
+    search: Option<Arc<Search>>,
 }
 
 impl std::fmt::Debug for Redactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Redactor({} spellings)", self.spellings.len())
+        write!(f, "Redactor({} secrets)", self.secrets.len())
     }
 }
 
-#[derive(Clone, PartialEq, Eq)]
-struct Spelling {
-    text: String,
-    /// Whether base64 characters before and after it hold bits of the secret too.
-    edges: (bool, bool),
+/// Finds spellings.
+struct Search {
+    /// Finds the next one at memory speed.
+    next: AhoCorasick,
+    spellings: Vec<Spelling>,
+    /// Spellings by their first byte.
+    by_first: Vec<Vec<u32>>,
+    /// Bytes of the longest spelling.
+    longest: usize,
 }
-
-/// What `encodeURIComponent` and Python's `quote` leave as it is.
-const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// What stays as it is in a url's path or query.
-const LENIENT: AsciiSet = CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'%')
-    .add(b'&')
-    .add(b'+');
 
 impl Redactor {
     /// A redactor of these secrets. Values shorter than [`SHORTEST`] characters are left visible:
     /// [`check_secret`] refuses them before anything is launched.
     pub fn new(secrets: &[String]) -> Redactor {
-        let mut spellings = Vec::new();
-        for secret in secrets.iter().filter(|s| s.chars().count() >= SHORTEST) {
-            let mut plain = vec![secret.clone()];
-            if let Ok(json) = serde_json::to_string(secret) {
-                plain.push(json[1..json.len() - 1].to_owned());
-            }
-            for set in [&UNRESERVED, NON_ALPHANUMERIC, &LENIENT] {
-                let upper = utf8_percent_encode(secret, set).to_string();
-                plain.push(upper.replace("%20", "+"));
-                plain.push(lower_escapes(&upper));
-                plain.push(upper);
-            }
-            spellings
-                .extend(plain.into_iter().map(|text| Spelling { text, edges: (false, false) }));
-            for start in 0..3 {
-                spellings.extend(base64_spellings(secret.as_bytes(), start));
-            }
-        }
-        spellings.sort_by(|a, b| b.text.len().cmp(&a.text.len()).then_with(|| a.text.cmp(&b.text)));
-        spellings.dedup();
-        Redactor { spellings }
+        let mut secrets: Vec<String> =
+            secrets.iter().filter(|it| check_secret("", it).is_ok()).cloned().collect();
+        secrets.sort_unstable();
+        secrets.dedup();
+        let spellings = spelling::of_all(&secrets);
+        let search = Search::new(spellings).map(Arc::new);
+        Redactor { secrets: secrets.into(), search }
+    }
+
+    /// One that hides these secrets too.
+    #[must_use]
+    pub fn with(&self, more: &[String]) -> Redactor {
+        Redactor::new(&[&self.secrets[..], more].concat())
+    }
+
+    /// The values that it hides, for the process that hides them in the engine's log.
+    pub fn secrets(&self) -> &[String] {
+        &self.secrets
+    }
+
+    /// Whether it hides nothing.
+    pub fn is_empty(&self) -> bool {
+        self.search.is_none()
     }
 
     /// `text` with every secret hidden.
     pub fn text(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for spelling in &self.spellings {
-            if text.contains(&spelling.text) {
-                text = spelling.hide(&text);
+        self.replaced(text, |_| HIDDEN.to_owned())
+    }
+
+    /// `text` with every secret hidden behind as many bytes as it had: places in the text stay valid.
+    pub fn mask(&self, text: &str) -> String {
+        self.replaced(text, |range| mask(range.len()))
+    }
+
+    /// What others say, with every secret hidden: also one that comes to light only when control
+    /// characters and escape sequences are taken out, as every report does.
+    pub fn said(&self, text: &str) -> String {
+        if self.is_empty() {
+            return text.to_owned();
+        }
+        let hidden = self.cut_short(self.text(text));
+        if !hidden.contains(|c: char| c.is_control() && c != '\n') {
+            return hidden;
+        }
+        let clean = hidden.split('\n').map(super::log::clean).collect::<Vec<_>>().join("\n");
+        let again = self.text(&clean);
+        if again == clean { hidden } else { again }
+    }
+
+    /// Hides the beginning of a secret where a long text was cut: before `…`.
+    fn cut_short(&self, mut text: String) -> String {
+        let cuts: Vec<usize> = text.match_indices('…').map(|(at, _)| at).collect();
+        for cut in cuts.into_iter().rev() {
+            let begin = self.open(&text.as_bytes()[..cut]);
+            if cut - begin >= TOLD && text.is_char_boundary(begin) {
+                text.replace_range(begin..cut, HIDDEN);
             }
         }
         text
@@ -109,125 +140,103 @@ impl Redactor {
 
     /// Lines with every secret hidden.
     pub fn lines(&self, lines: Vec<String>) -> Vec<String> {
-        lines.iter().map(|line| self.text(line)).collect()
+        lines.iter().map(|line| self.said(line)).collect()
     }
-}
 
-impl Spelling {
-    fn hide(&self, text: &str) -> String {
-        let of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_');
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find(&self.text) {
-            out.push_str(&rest[..at]);
-            if self.edges.0 && out.chars().next_back().is_some_and(|c| of_base64(&c)) {
-                out.pop();
-            }
-            out.push_str(HIDDEN);
-            rest = &rest[at + self.text.len()..];
-            if self.edges.1 && rest.chars().next().is_some_and(|c| of_base64(&c)) {
-                rest = &rest[1..];
-            }
+    /// Where secrets stand in `text`, in order, with at least one byte between.
+    pub(crate) fn hidden(&self, text: &[u8]) -> Vec<Range<usize>> {
+        self.search.as_ref().map_or_else(Vec::new, |search| search.hidden(text))
+    }
+
+    fn replaced(&self, text: &str, by: impl Fn(&Range<usize>) -> String) -> String {
+        let hidden = self.hidden(text.as_bytes());
+        if hidden.is_empty() {
+            return text.to_owned();
         }
-        out.push_str(rest);
+        let mut out = String::with_capacity(text.len());
+        let mut at = 0;
+        // Spellings are whole characters, so that what stands between is text.
+        for range in &hidden {
+            out.push_str(text.get(at..range.start).unwrap_or_default());
+            out.push_str(&by(range));
+            at = range.end;
+        }
+        out.push_str(text.get(at..).unwrap_or_default());
         out
     }
+
+    /// How many bytes around a place decide whether what stands there is hidden.
+    pub(crate) fn reach(&self) -> usize {
+        self.search.as_ref().map_or(0, |search| search.longest + 1)
+    }
+
+    /// Where in `text` a spelling may have begun that goes on behind its end.
+    fn open(&self, text: &[u8]) -> usize {
+        self.search.as_ref().map_or(text.len(), |search| search.open(text))
+    }
 }
 
-/// The characters of base64 that depend on `secret` alone when it begins `start` bytes into a
-/// group of three, in both alphabets.
-fn base64_spellings(secret: &[u8], start: usize) -> [Spelling; 2] {
-    let mut bytes = vec![0; start];
-    bytes.extend_from_slice(secret);
-    let first = (start * 8).div_ceil(6);
-    let end = bytes.len() * 8 / 6;
-    let edges = (!(start * 8).is_multiple_of(6), !(bytes.len() * 8).is_multiple_of(6));
-    [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)]
-        .map(|text| Spelling { text: text[first..end].to_owned(), edges })
+/// What stands in place of a secret of `length` bytes where nothing may move.
+pub(crate) fn mask(length: usize) -> String {
+    let word = if length < HIDDEN.len() { "" } else { HIDDEN };
+    format!("{word}{}", "*".repeat(length - word.len()))
 }
 
-/// `%2F` as `%2f`: some programs write small letters.
-fn lower_escapes(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut left = 0;
-    for c in text.chars() {
-        if c == '%' {
-            left = 3;
-        }
-        out.push(if left > 0 { c.to_ascii_lowercase() } else { c });
-        left = i32::max(left - 1, 0);
-    }
-    out
+fn of_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-    use proptest::prelude::*;
-
-    const KEY: &str = "sk-p+q/r==s&t u";
-
-    #[test]
-    fn a_secret_is_hidden_in_every_spelling() {
-        let redactor = Redactor::new(&[KEY.to_owned()]);
-        for text in [
-            "Authorization: Bearer sk-p+q/r==s&t u",
-            "https://user:sk-p%2Bq%2Fr%3D%3Ds%26t%20u@host/",
-            "?key=sk-p%2bq%2fr%3d%3ds%26t%20u",
-            "form: sk-p%2Bq%2Fr%3D%3Ds%26t+u",
-        ] {
-            let out = redactor.text(text);
-            assert!(out.contains(HIDDEN) && !out.contains("sk-p"), "{out}");
+impl Search {
+    fn new(spellings: Vec<Spelling>) -> Option<Search> {
+        let longest = spellings.iter().map(|spelling| spelling.text.len()).max()?;
+        let next = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(spellings.iter().map(|spelling| &spelling.text))
+            .ok()?;
+        let mut by_first = vec![Vec::new(); 256];
+        for (at, spelling) in (0_u32..).zip(&spellings) {
+            by_first[usize::from(spelling.text[0])].push(at);
         }
-        let quoted = "pass\"word\\long".to_owned();
-        let json = serde_json::json!({ "key": quoted }).to_string();
-        assert_eq!(Redactor::new(&[quoted]).text(&json), "{\"key\":\"[redacted]\"}");
+        Some(Search { next, spellings, by_first, longest })
     }
 
-    #[test]
-    fn other_text_stays_as_it_is() {
-        let redactor = Redactor::new(&["abcdefgh".to_owned()]);
-        assert_eq!(
-            redactor.text("abcdefg is not it, ünïcode stays"),
-            "abcdefg is not it, ünïcode stays"
-        );
+    /// The spellings that may begin with `byte`.
+    fn beginning(&self, byte: u8) -> impl Iterator<Item = &Spelling> {
+        self.by_first[usize::from(byte)].iter().map(|at| &self.spellings[*at as usize])
     }
 
-    #[test]
-    fn short_values_are_no_secrets() {
-        let refused = check_secret("api_key", "abc").unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "`api_key` has 3 characters: that is no secret, put it in [vars]"
-        );
-        assert!(check_secret("api_key", "abcdefgh").is_ok());
-        assert_eq!(Redactor::new(&["abc".to_owned()]).text("abc"), "abc");
+    fn hidden(&self, text: &[u8]) -> Vec<Range<usize>> {
+        let mut hidden: Vec<Range<usize>> = Vec::new();
+        let mut at = 0;
+        while let Some(found) = self.next.find(Input::new(text).range(at..)) {
+            // All spellings that begin there, and those that begin inside or right behind them.
+            let (mut begin, mut end, mut place) = (found.start(), found.end(), found.start());
+            while place <= end && place < text.len() {
+                for spelling in self.beginning(text[place]) {
+                    if text[place..].starts_with(&spelling.text) {
+                        let reach = spelling.reach(text, place);
+                        (begin, end) = (begin.min(reach.start), end.max(reach.end));
+                    }
+                }
+                place += 1;
+            }
+            match hidden.last_mut() {
+                Some(last) if last.end >= begin => last.end = last.end.max(end),
+                Some(_) | None => hidden.push(begin..end),
+            }
+            at = end;
+        }
+        hidden
     }
 
-    proptest! {
-        #[test]
-        fn base64_hides_nothing_from_us(
-            secret in "[a-zA-Z0-9+/_=-]{8,40}",
-            before in proptest::collection::vec(any::<u8>(), 0..7),
-            after in proptest::collection::vec(any::<u8>(), 0..7),
-            url_safe: bool,
-        ) {
-            let mut bytes = before.clone();
-            bytes.extend_from_slice(secret.as_bytes());
-            bytes.extend_from_slice(&after);
-            let text = if url_safe { URL_SAFE.encode(&bytes) } else { STANDARD.encode(&bytes) };
-            let out = Redactor::new(&[secret]).text(&text);
-            prop_assert!(out.contains(HIDDEN), "{} of {}", out, text);
-            // What is left may hold at most the neighbours.
-            let left = out.replace(HIDDEN, "").replace('=', "").len();
-            prop_assert!(left <= (before.len() + after.len()) * 8 / 6 + 2, "{}", out);
-        }
-
-        #[test]
-        fn any_text_goes_through(secret in "\\PC{8,12}", text in "\\PC{0,60}") {
-            let out = Redactor::new(std::slice::from_ref(&secret)).text(&format!("{text}{secret}{text}"));
-            prop_assert!(!out.contains(&secret) || HIDDEN.contains(&secret));
-        }
+    fn open(&self, text: &[u8]) -> usize {
+        let from = text.len().saturating_sub(self.longest - 1);
+        (from..text.len())
+            .find(|place| {
+                let rest = &text[*place..];
+                self.beginning(rest[0])
+                    .any(|it| it.text.len() > rest.len() && it.text.starts_with(rest))
+            })
+            .unwrap_or(text.len())
     }
 }

@@ -22,8 +22,10 @@ use crate::transport::Transport;
 pub const LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of a tokenizer request: the first may load the tokenizer.
 const TOKENIZER_LIMIT: Duration = Duration::from_secs(30);
-/// Largest answer that is read, in bytes.
-const LARGEST: usize = 256 * 1024 * 1024;
+/// Largest answer that is read, in bytes: a tokenizer's may hold a million ids with their texts.
+const LARGEST: usize = 64 * 1024 * 1024;
+/// Largest answer to everything else below the base url, in bytes.
+const LARGEST_WORD: usize = 4 * 1024 * 1024;
 
 /// A control request that got no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,7 +76,12 @@ pub enum RemoteError {
 
 /// The beginning of an answer, on one line.
 pub(crate) fn excerpt(body: &str) -> String {
-    let line: String = body.split_whitespace().collect::<Vec<_>>().join(" ");
+    // No more is looked at than can be shown, however long the body.
+    let words = body.split_whitespace().take(301).map(|word| match word.char_indices().nth(301) {
+        Some((at, _)) => &word[..at],
+        None => word,
+    });
+    let line: String = words.collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line,
@@ -315,10 +322,15 @@ impl Remote {
         limit: Duration,
     ) -> Result<Answer, RemoteError> {
         let what = format!("{} {path}", if body.is_some() { "POST" } else { "GET" });
+        let most = if path.starts_with('/') && !path.ends_with("tokenize") {
+            LARGEST_WORD
+        } else {
+            LARGEST
+        };
         let exchange = async {
             match &self.shared.transport {
-                Transport::Tcp => self.over_tcp(url, body).await,
-                Transport::InProcess(connect) => self.in_process(connect(), url, body).await,
+                Transport::Tcp => self.over_tcp(url, body, most).await,
+                Transport::InProcess(connect) => self.in_process(connect(), url, body, most).await,
             }
         };
         match tokio::time::timeout(limit, exchange).await {
@@ -328,7 +340,12 @@ impl Remote {
         }
     }
 
-    async fn over_tcp(&self, url: &str, body: Option<&Value>) -> Result<Answer, String> {
+    async fn over_tcp(
+        &self,
+        url: &str,
+        body: Option<&Value>,
+        most: usize,
+    ) -> Result<Answer, String> {
         let mut request = match body {
             Some(body) => self.shared.client.post(url).json(body),
             None => self.shared.client.get(url),
@@ -340,8 +357,8 @@ impl Remote {
         let status = response.status().as_u16();
         let mut whole = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| innermost(&error))? {
-            if whole.len() + piece.len() > LARGEST {
-                return Err(format!("the answer is longer than {LARGEST} bytes"));
+            if whole.len() + piece.len() > most {
+                return Err(format!("the answer is longer than {most} bytes"));
             }
             whole.extend_from_slice(&piece);
         }
@@ -353,6 +370,7 @@ impl Remote {
         stream: tokio::io::DuplexStream,
         url: &str,
         body: Option<&Value>,
+        most: usize,
     ) -> Result<Answer, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
         let target = match url.query() {
@@ -383,7 +401,7 @@ impl Remote {
         let exchange = async {
             let response = sender.send_request(request).await.map_err(|error| innermost(&error))?;
             let status = response.status().as_u16();
-            let whole = Limited::new(response.into_body(), LARGEST);
+            let whole = Limited::new(response.into_body(), most);
             let whole = whole.collect().await.map_err(|error| error.to_string())?;
             Ok(Answer { status, body: whole.to_bytes() })
         };

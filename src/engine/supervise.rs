@@ -1,11 +1,13 @@
 //! The supervisor: a process between tokgate and an engine that ends the engine's whole tree,
 //! however tokgate dies.
 //!
-//! It is the hidden subcommand `__supervise` of the same executable. It has a session of its own,
-//! reads what to start and later orders from its standard input, which is at the same time the
+//! It is the hidden subcommand `__supervise` of the same executable. It has a session of its own and
+//! above it a guard (see `guard`), reads what to start and later orders from its standard input, which is at the same time the
 //! lifeline: when that ends, tokgate is gone. Being a child subreaper it inherits whatever the
 //! engine's processes leave behind, so that "no child left" means that nothing is left. Reports go
-//! to its standard output, a line each; its standard error is the log, which the engine writes to.
+//! to its standard output, a line each; its standard error is the log, into which `drain` leads what
+//! the engine prints. What has been printed is in the log before an end is reported. Secrets come to
+//! it on its standard input alone, and are gone from the engine's files when it ends.
 //!
 //! When to send what is decided by `due`, a pure function; `process` is tokgate's side.
 
@@ -24,12 +26,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::artefact;
+use super::drain::Drain;
+use super::redact::Redactor;
 use super::tree;
-use super::trim::{self, Trim};
 
 pub use super::process::{
-    ExitInfo, SuperviseError, all_gone, become_subreaper, reap_strays, run_supervised,
-    use_executable,
+    ExitInfo, Secrecy, SuperviseError, all_gone, become_subreaper, hurry_all, reap_strays,
+    run_secretive, run_supervised, use_executable,
 };
 
 /// The hidden subcommand, `argv[1]` of a supervisor.
@@ -45,6 +49,10 @@ const STOP_COMMAND_TIME: Duration = Duration::from_secs(5);
 const STUCK: Duration = Duration::from_secs(2);
 /// How often the tree is looked at while it ends.
 const STEP: Duration = Duration::from_millis(20);
+/// How often it is looked at before, whatever happens.
+const PACE: Duration = Duration::from_millis(250);
+/// How long cleaning the engine's files may take.
+const CLEANING: Duration = Duration::from_secs(1);
 
 /// What to start: the first line on the supervisor's standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,6 +66,12 @@ pub(crate) struct Task {
     pub(crate) grace: Duration,
     /// Run first when the end begins, whatever began it.
     pub(crate) stop: Option<Vec<String>>,
+    /// Values that the log must not show.
+    pub(crate) secrets: Vec<String>,
+    /// Files and directories that must not hold them any more when the tree is gone.
+    pub(crate) clean: Vec<PathBuf>,
+    /// Whether that is the supervisor's business even while tokgate lives.
+    pub(crate) clean_always: bool,
 }
 
 /// An order: a further line.
@@ -84,11 +98,14 @@ pub(crate) enum Report {
     Note(String),
 }
 
-/// Runs the supervisor. `args` is what follows the subcommand, for people who read `ps` alone. To be
-/// called before any thread or runtime is started.
-pub fn main(_args: Vec<OsString>) -> ExitCode {
+/// Runs the supervisor. `args` is what follows the subcommand, for the guard and for people who read
+/// `ps`. To be called before any thread or runtime is started.
+pub fn main(args: Vec<OsString>) -> ExitCode {
     // Fails where the process leads a session or group already, which serves as well.
     let _ = rustix::process::setsid();
+    if let Some(code) = super::guard::stand(&args) {
+        return code;
+    }
     #[cfg(target_os = "linux")]
     {
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -133,40 +150,50 @@ async fn supervise() -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut quit = signal(SignalKind::quit())?;
     let mut words = lifeline()?;
     let task: Task = match words.recv().await {
         Some(Word::Line(line)) => serde_json::from_str(&line)?,
         Some(Word::Lost) | None => return Ok(()),
     };
-    let log = Trim::from_here(&task.log);
-    let engine = match spawn(&task.argv, &task) {
+    let redactor = Redactor::new(&task.secrets);
+    let drain = Drain::open(&task.log, redactor.clone())?;
+    let engine = match spawn(&task.argv, &task, &drain) {
         Ok(engine) => engine,
         Err(error) => {
             report(&Report::Failed(why_not(&error, &task.argv, &task)));
+            clean(&task, task.clean_always, &redactor);
             return Ok(());
         }
     };
     report(&Report::Started(engine));
-    let mut watch = Watch { task, engine, engine_ended: false, ending: None };
+    let mut watch =
+        Watch { task, drain, engine, engine_ended: false, ending: None, unsaid: Vec::new() };
+    let mut alone = false;
     loop {
         let childless = watch.collect();
-        log.trim();
+        watch.tell(childless);
         if childless {
+            clean(&watch.task, watch.task.clean_always || alone, &redactor);
             return Ok(());
         }
         watch.step();
-        let pause = if watch.ending.is_some() { STEP } else { trim::PACE };
+        let pause = if watch.ending.is_some() { STEP } else { PACE };
         tokio::select! {
             _ = children.recv() => {}
             _ = terminate.recv() => watch.end_soon(),
             _ = interrupt.recv() => watch.end_soon(),
             _ = hangup.recv() => watch.end_soon(),
+            _ = quit.recv() => watch.end(Duration::ZERO),
             word = words.recv() => match word {
                 Some(Word::Line(line)) => match serde_json::from_str(&line) {
                     Ok(Order::Stop { grace }) => watch.end(grace),
                     Err(_) => watch.end_soon(),
                 },
-                Some(Word::Lost) => watch.end_soon(),
+                Some(Word::Lost) => {
+                    alone = true;
+                    watch.end_soon();
+                }
                 None => tokio::time::sleep(pause.min(STEP)).await,
             },
             () = tokio::time::sleep(pause) => {}
@@ -193,19 +220,28 @@ fn lifeline() -> std::io::Result<mpsc::UnboundedReceiver<Word>> {
     Ok(receiver)
 }
 
+/// Cleans files of secrets where that is to be done here.
+fn clean(task: &Task, here: bool, redactor: &Redactor) {
+    for path in task.clean.iter().filter(|_| here) {
+        for word in artefact::clean(path, redactor, CLEANING) {
+            report(&Report::Note(word));
+        }
+    }
+}
+
 /// Starts a program in a process group of its own.
-fn spawn(argv: &[String], task: &Task) -> std::io::Result<i32> {
+fn spawn(argv: &[String], task: &Task, drain: &Drain) -> std::io::Result<i32> {
     let Some((program, arguments)) = argv.split_first() else {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the command is empty"));
     };
-    let log = std::io::stderr();
     let mut command = Command::new(program);
     command
         .args(arguments)
         .envs(task.env.iter().map(|(name, value)| (name, value)))
+        .env(super::stranded::VARIABLE, super::stranded::mark())
         .stdin(Stdio::null())
-        .stdout(log.as_fd().try_clone_to_owned()?)
-        .stderr(log.as_fd().try_clone_to_owned()?)
+        .stdout(drain.entrance()?)
+        .stderr(drain.entrance()?)
         .process_group(0);
     if let Some(cwd) = &task.cwd {
         command.current_dir(cwd);
@@ -293,12 +329,25 @@ struct Ending {
 
 struct Watch {
     task: Task,
+    drain: Drain,
     engine: i32,
     engine_ended: bool,
     ending: Option<Ending>,
+    /// What is to be reported once the log has what was printed before.
+    unsaid: Vec<Report>,
 }
 
 impl Watch {
+    /// Reports what was found, after all that was printed before is in the log.
+    fn tell(&mut self, last: bool) {
+        if last {
+            self.drain.finish();
+        } else if !self.unsaid.is_empty() {
+            self.drain.catch_up();
+        }
+        self.unsaid.drain(..).for_each(|it| report(&it));
+    }
+
     /// Begins the end, or shortens it, when nobody waits for an orderly one.
     fn end_soon(&mut self) {
         self.end(self.task.grace.min(SHORT_GRACE));
@@ -311,7 +360,7 @@ impl Watch {
             return;
         }
         let stop_command = self.task.stop.as_ref().and_then(|argv| {
-            let outcome = spawn(argv, &self.task);
+            let outcome = spawn(argv, &self.task, &self.drain);
             if let Err(error) = &outcome {
                 let why = why_not(error, argv, &self.task);
                 report(&Report::Note(format!("stop.command could not be started: {why}")));
@@ -343,7 +392,7 @@ impl Watch {
     fn collected(&mut self, pid: i32, status: WaitStatus) {
         if pid == self.engine && !self.engine_ended {
             self.engine_ended = true;
-            report(&Report::Exited {
+            self.unsaid.push(Report::Exited {
                 code: status.exit_status(),
                 signal: status.terminating_signal(),
             });
@@ -356,7 +405,7 @@ impl Watch {
             ending.stop_command = None;
             if status.exit_status() != Some(0) {
                 let words = words_of(status.exit_status(), status.terminating_signal());
-                report(&Report::Note(format!("stop.command ended with {words}")));
+                self.unsaid.push(Report::Note(format!("stop.command ended with {words}")));
             }
         }
     }

@@ -82,6 +82,17 @@ pub(crate) fn descendants(roots: &[i32], all: &[Process]) -> Vec<Process> {
     found
 }
 
+/// `root`, a leader of a session, with its session and all that descends from them: the session still
+/// tells what belongs to a leader that was killed.
+pub(crate) fn family(root: i32, all: &[Process]) -> Vec<Process> {
+    let near = all.iter().filter(|process| process.pid == root || process.session == root);
+    let near: Vec<Process> = near.cloned().collect();
+    let pids: Vec<i32> = near.iter().map(|process| process.pid).collect();
+    let mut family = descendants(&pids, all);
+    family.extend(near);
+    family
+}
+
 /// Sends `signal` to the very process that was seen; nothing where it is gone.
 #[cfg(target_os = "linux")]
 pub(crate) fn signal(seen: &Process, signal: Signal) {
@@ -157,7 +168,7 @@ fn signal_group(leader: i32, signal: Signal) {
 
 /// The name of a signal: `SIGKILL`.
 pub(crate) fn signal_name(number: i32) -> String {
-    const NAMES: [(Signal, &str); 14] = [
+    const NAMES: [(Signal, &str); 16] = [
         (Signal::HUP, "SIGHUP"),
         (Signal::INT, "SIGINT"),
         (Signal::QUIT, "SIGQUIT"),
@@ -167,7 +178,9 @@ pub(crate) fn signal_name(number: i32) -> String {
         (Signal::BUS, "SIGBUS"),
         (Signal::FPE, "SIGFPE"),
         (Signal::KILL, "SIGKILL"),
+        (Signal::USR1, "SIGUSR1"),
         (Signal::SEGV, "SIGSEGV"),
+        (Signal::USR2, "SIGUSR2"),
         (Signal::PIPE, "SIGPIPE"),
         (Signal::TERM, "SIGTERM"),
         (Signal::XCPU, "SIGXCPU"),
@@ -203,6 +216,17 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, [3, 4]);
         assert!(descendants(&[4], &all).is_empty());
+    }
+
+    #[test]
+    fn a_family_is_known_by_its_session_where_its_root_is_gone() {
+        let of = |pid, parent, session| Process { session, ..process(pid, parent) };
+        // The root was 2; 3 fell to another parent, 4 left the session, 9 is somebody else.
+        let all = [of(1, 0, 1), of(3, 1, 2), of(4, 3, 4), of(9, 1, 9)];
+        let mut found: Vec<i32> = family(2, &all).iter().map(|p| p.pid).collect();
+        found.sort_unstable();
+        assert_eq!(found, [3, 4]);
+        assert_eq!(family(9, &all).len(), 1);
     }
 
     #[cfg(target_os = "linux")]

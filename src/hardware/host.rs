@@ -20,6 +20,11 @@ pub(super) fn facts() -> Facts {
     }
 }
 
+/// The name of a process of this machine; `None` where it is not to be seen from here.
+pub(super) fn process_name(pid: u32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned())
+}
+
 /// The model name in `/proc/cpuinfo`; on ARM, where there is none, the architecture.
 fn cpu(cpuinfo: &str) -> String {
     cpuinfo

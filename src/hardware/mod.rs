@@ -6,6 +6,8 @@
 pub mod host;
 pub mod need;
 pub mod nvml;
+pub mod occupancy;
+pub mod oom;
 
 use serde::{Deserialize, Serialize};
 

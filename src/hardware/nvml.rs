@@ -7,9 +7,11 @@
 use std::ffi::{OsStr, OsString};
 
 use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::Gpu;
+use super::occupancy::{Occupancy, Tenant};
 
 /// Names a library file to load in place of the driver's.
 pub const LIBRARY_VARIABLE: &str = "TOKGATE_NVML";
@@ -82,6 +84,30 @@ impl Library {
                 read().map_err(|error: NvmlError| format!("GPU {index}: {}", words(&error)))
             })
             .collect()
+    }
+}
+
+impl Library {
+    /// What each GPU of the machine holds; those that can't be asked are left out.
+    pub fn occupancy(&self) -> Vec<Occupancy> {
+        let count = self.nvml.device_count().unwrap_or(0);
+        let look = |index: u32| {
+            let device = self.nvml.device_by_index(index).ok()?;
+            let used = device.memory_info().ok()?.used;
+            let name = device.name().unwrap_or_default();
+            // Some drivers and containers name no processes.
+            let tenants = device.running_compute_processes().unwrap_or_default().into_iter();
+            let tenants = tenants.map(|process| Tenant {
+                pid: process.pid,
+                bytes: match process.used_gpu_memory {
+                    UsedGpuMemory::Used(bytes) => Some(bytes),
+                    UsedGpuMemory::Unavailable => None,
+                },
+                name: super::host::process_name(process.pid),
+            });
+            Some(Occupancy { index, name, used, tenants: tenants.collect() })
+        };
+        (0..count).filter_map(look).collect()
     }
 }
 

@@ -101,7 +101,12 @@ pub(super) fn address(url: &str) -> Result<(String, u16), TemplateError> {
         TemplateError::new(format!("`{url}` is no url of an engine: {why}"))
             .help("write it like \"http://127.0.0.1:8000\"")
     };
-    let uri: hyper::Uri = url.parse().map_err(|_| refused("it can't be read"))?;
+    // What a plan has in place of a secret could not stand in a url.
+    let readable = match url.contains("<redacted:") {
+        true => url.replace("<redacted:", "-").replace('>', "-"),
+        false => url.to_owned(),
+    };
+    let uri: hyper::Uri = readable.parse().map_err(|_| refused("it can't be read"))?;
     let port = match uri.scheme_str() {
         Some("http") => 80,
         Some("https") => 443,

@@ -65,4 +65,26 @@ impl Observations {
             Observations::Exact(_) | Observations::Point(_) => 1,
         }
     }
+
+    /// The same observations with each value as `of` makes it. `of` must keep the order of values; the
+    /// floor under the spread of batches, one token, stays.
+    #[must_use]
+    pub fn map(&self, of: impl Fn(f64) -> f64) -> Observations {
+        let each = |values: &Vec<f64>| values.iter().map(|value| of(*value)).collect();
+        match self {
+            Observations::Batches { rate, means, floor } => {
+                Observations::Batches { rate: of(*rate), means: each(means), floor: *floor }
+            }
+            Observations::Samples(samples) => Observations::Samples(each(samples)),
+            Observations::Histogram(buckets) => Observations::Histogram(
+                buckets.iter().map(|(value, count)| (of(*value), *count)).collect(),
+            ),
+            Observations::Waves(waves) => Observations::Waves(waves.iter().map(each).collect()),
+            Observations::Told(told) => Observations::Told(
+                told.iter().map(|(stat, values)| (*stat, each(values))).collect(),
+            ),
+            Observations::Exact(value) => Observations::Exact(of(*value)),
+            Observations::Point(value) => Observations::Point(of(*value)),
+        }
+    }
 }

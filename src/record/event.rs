@@ -121,4 +121,6 @@ pub enum StopReason {
     TimeLimit,
     /// `--fail-fast` or `--max-fail`.
     MaxFail,
+    /// Results could not be written.
+    Unwritable,
 }

@@ -16,6 +16,8 @@ pub struct Earlier {
     pub sessions: usize,
     /// Cells that are finished.
     pub finished: BTreeSet<usize>,
+    /// Those of them in which the engine died.
+    pub died: BTreeSet<usize>,
     /// Launches that failed.
     pub failed: BTreeSet<usize>,
     /// Engines that were started again after they had died, by launch; launches without one may be
@@ -86,6 +88,11 @@ impl History {
         settle(&mut earlier.restarts, &mut ordinals);
         let ran = |index: &usize| !matches!(record.cells[*index].state, CellState::NotRun { .. });
         earlier.finished = (0..record.cells.len()).filter(ran).collect();
+        let died = |index: &usize| {
+            matches!(&record.cells[*index].state,
+                CellState::Broken { class, .. } if class == "engine-died")
+        };
+        earlier.died = (0..record.cells.len()).filter(died).collect();
         let failed = |index: &usize| record.launches[*index].failure.is_some();
         earlier.failed = (0..record.launches.len()).filter(failed).collect();
         Some(History { record, earlier, seconds: before + seconds, ended })

@@ -5,9 +5,14 @@
 //! finished when its line is whole: a last line without its end is torn, by a crash or a full disk, and
 //! never counts. A run that goes on cuts it off and appends; no whole line is ever changed. Phases of
 //! cells are for onlookers and are not written.
+//!
+//! A line that can't be written is owed: it is tried again before the next one, so that a disk that gets
+//! room again leaves no gap.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::event::Event;
@@ -67,10 +72,19 @@ pub struct Contents {
 pub struct Journal {
     file: File,
     path: PathBuf,
+    /// Bytes of the whole lines.
     length: u64,
+    /// Whether half a line may stand behind them.
+    torn: bool,
+    /// Lines that are still to be written, and which of them must be on disk before the run goes on.
+    owed: VecDeque<(Vec<u8>, bool)>,
 }
 
 impl Journal {
+    fn at(path: &Path, file: File, length: u64) -> Journal {
+        Journal { file, path: path.to_owned(), length, torn: false, owed: VecDeque::new() }
+    }
+
     /// Begins a journal. An existing file is never written over.
     ///
     /// # Errors
@@ -84,7 +98,7 @@ impl Journal {
             Ok(file)
         })();
         match begun {
-            Ok(file) => Ok(Journal { file, path: path.to_owned(), length: 0 }),
+            Ok(file) => Ok(Journal::at(path, file, 0)),
             Err(source) => Err(JournalError { path: path.to_owned(), source }),
         }
     }
@@ -102,7 +116,7 @@ impl Journal {
             Ok(file)
         })();
         match opened {
-            Ok(file) => Ok(Journal { file, path: path.to_owned(), length: whole }),
+            Ok(file) => Ok(Journal::at(path, file, whole)),
             Err(source) => Err(JournalError { path: path.to_owned(), source }),
         }
     }
@@ -110,28 +124,64 @@ impl Journal {
     /// Appends an event; phases of cells are passed over.
     ///
     /// # Errors
-    /// The line could not be written or flushed. What of it reached the file is taken back, so that
-    /// a later line does not follow half a one.
+    /// The line, or one before it, could not be written or flushed. What of it reached the file is taken
+    /// back, so that a later line does not follow half a one, and it is owed.
     pub fn append(&mut self, event: &Event) -> Result<(), JournalError> {
         let Some(durable) = durability(event) else { return Ok(()) };
-        let written = self.write(event, durable);
-        if written.is_err() {
-            // If this fails too, the torn line stays the last one unless the disk recovers; the
-            // error below is what matters.
-            let _ = self.file.set_len(self.length);
-        }
-        written.map_err(|source| JournalError { path: self.path.clone(), source })
+        let mut line = serde_json::to_vec(event).map_err(|error| self.error(error.into()))?;
+        line.push(b'\n');
+        self.owed.push_back((line, durable));
+        self.settle()
     }
 
-    fn write(&mut self, event: &Event, durable: bool) -> io::Result<()> {
-        let mut line = serde_json::to_vec(event)?;
-        line.push(b'\n');
-        self.file.write_all(&line)?;
-        if durable {
-            self.file.sync_data()?;
+    /// Writes the lines that are owed.
+    ///
+    /// # Errors
+    /// As for [`Journal::append`].
+    pub fn settle(&mut self) -> Result<(), JournalError> {
+        if self.owed.is_empty() {
+            return Ok(());
         }
-        self.length += line.len() as u64;
+        self.write().map_err(|source| {
+            self.torn = self.file.set_len(self.length).is_err();
+            self.error(source)
+        })
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.stands()?;
+        if self.torn {
+            self.file.set_len(self.length)?;
+            self.torn = false;
+        }
+        while let Some((line, durable)) = self.owed.front() {
+            self.file.write_all(line)?;
+            if *durable {
+                self.file.sync_data()?;
+            }
+            self.length += line.len() as u64;
+            self.owed.pop_front();
+        }
         Ok(())
+    }
+
+    /// Whether whoever looks for the journal finds this file: one that was removed takes lines that nobody
+    /// will ever read.
+    fn stands(&self) -> io::Result<()> {
+        let mine = self.file.metadata()?;
+        match std::fs::metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (mine.dev(), mine.ino()) => Ok(()),
+            Ok(_) => Err(io::Error::other("another file has taken its place")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "it was removed or moved away while the run wrote it",
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn error(&self, source: io::Error) -> JournalError {
+        JournalError { path: self.path.clone(), source }
     }
 }
 
@@ -294,12 +344,40 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error_with_the_path() {
-        let mut journal = Journal {
-            file: OpenOptions::new().append(true).open("/dev/full").unwrap(),
-            path: "/dev/full".into(),
-            length: 0,
-        };
+        let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let mut journal = Journal::at("/dev/full".as_ref(), full, 0);
         let said = journal.append(&finished(0)).unwrap_err().to_string();
         assert!(said.starts_with("cannot write the journal /dev/full: "), "{said}");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_before_what_follows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written(&dir);
+        let mut journal = Journal::resume(&path, read(&path).unwrap().whole).unwrap();
+        // Away for a while: the file takes the line, and nobody would find it there.
+        let away = dir.path().join("away");
+        std::fs::rename(&path, &away).unwrap();
+        let said = journal.append(&finished(1)).unwrap_err().to_string();
+        assert!(said.contains("removed or moved away"), "{said}");
+        std::fs::write(&path, "").unwrap();
+        let said = journal.append(&finished(2)).unwrap_err().to_string();
+        assert!(said.contains("another file has taken its place"), "{said}");
+        std::fs::rename(&away, &path).unwrap();
+        journal.settle().unwrap();
+        journal.append(&finished(3)).unwrap();
+        assert_eq!(read(&path).unwrap().events[3..], [1, 2, 3].map(finished));
+    }
+
+    #[test]
+    fn half_a_line_is_cut_off_before_the_next_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written(&dir);
+        let mut journal = Journal::resume(&path, read(&path).unwrap().whole).unwrap();
+        std::fs::write(&path, [std::fs::read(&path).unwrap(), b"{\"cell-f".to_vec()].concat())
+            .unwrap();
+        journal.torn = true;
+        journal.append(&finished(1)).unwrap();
+        assert_eq!(read(&path).unwrap().events[3..], [finished(1)]);
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{Event, StopReason};
 use super::judgement;
+use super::provenance::Provenance;
 use crate::judge::{Bound, BoundVerdict, Estimate, Severity, Verdict};
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, Metric, Observations, TestKind};
@@ -50,6 +51,9 @@ pub struct RunHeader {
     /// Which shards it was merged from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<super::shard::Merged>,
+    /// What its figures belong to.
+    #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
+    pub provenance: Provenance,
     /// `[policy]`.
     pub policy: Policy,
     /// Planned launches.
@@ -124,12 +128,32 @@ pub struct BoundRecord {
     pub metric: Metric,
     /// What is asked; absent is `"over"`.
     pub bound: Option<Bound>,
+    /// The recorded runs that it is a share of: what is asked is then a ratio, whose target is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative: Option<RelativeRecord>,
     /// Slack as a fraction.
     pub slack: f64,
     /// How much it matters.
     pub severity: Severity,
     /// Where the number stands.
     pub place: Place,
+}
+
+/// What a ratio is held against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct RelativeRecord {
+    /// The file of recorded runs.
+    pub file: String,
+    /// What they had in this cell; empty where they lack it and the suite lets that pass.
+    pub runs: Vec<f64>,
+    /// How many comparisons share `policy.alpha`.
+    pub comparisons: u64,
+    /// Whether the file lacks it and gets what this run measures (`on-missing = "record"`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recorded: bool,
+    /// The smallest loss, as a fraction, that fails 19 times out of 20 by the noise of these runs.
+    pub sees: Option<f64>,
 }
 
 /// A quarantine in force.
@@ -391,7 +415,11 @@ impl RunRecord {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
                 outcome.failure = Some(failure.clone());
                 let name = self.header.launches.get(*launch).map_or("", |planned| &planned.name);
-                let reason = format!("{NOT_RUN}: launch {name} failed");
+                let mut reason = format!("{NOT_RUN}: launch {name} failed");
+                // Which cells brought the engine down is what the others want to know.
+                if failure.step == "serving" {
+                    reason.push_str(&format!(": {}", failure.message));
+                }
                 self.mark_unfinished(Some(*launch), &reason);
             }
             Event::CellFinished { cell, state, seconds } => self.finish(*cell, state, *seconds),
@@ -410,6 +438,7 @@ impl RunRecord {
                     Some(StopReason::Signal) => "the run was interrupted",
                     Some(StopReason::TimeLimit) => "the time limit was reached",
                     Some(StopReason::MaxFail) => "enough cells had failed",
+                    Some(StopReason::Unwritable) => "results could not be written",
                     None => return,
                 };
                 self.mark_unfinished(None, &format!("{NOT_RUN}: {why}"));

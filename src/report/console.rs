@@ -361,7 +361,7 @@ impl Page<'_> {
             let _ = writeln!(out, "    rerun: {}", message::rerun(record, planned));
         }
         if left > 0 {
-            let _ = writeln!(out, "\n… and {left} more, see summary.md");
+            let _ = writeln!(out, "\n… and {left} more, see report.html");
         }
         let not_run = message::not_run(record);
         if !not_run.is_empty() {
@@ -392,7 +392,7 @@ impl Page<'_> {
             self.wrapped(out, "  – ", warning, Paint::Dim);
         }
         if warnings.len() > MOST_TOLD {
-            let _ = writeln!(out, "  … and {} more, see summary.md", warnings.len() - MOST_TOLD);
+            let _ = writeln!(out, "  … and {} more, see report.html", warnings.len() - MOST_TOLD);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Unwritten> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = (|| {
-        let mut file = File::create(&beside)?;
+        let mut file = anew(&beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         drop(file);
@@ -45,21 +46,79 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Unwritten> {
     written.map_err(Unwritten::at(path))
 }
 
-/// Tries whether results can be written into a directory, before anything expensive begins: makes
-/// it, and puts `room` bytes into it for a moment.
+/// Room on a disk that is held back for the end of a run, when engine logs may have filled the rest.
 ///
-/// # Errors
-/// It can't be made, is not writable, or has less room.
-pub fn try_out(dir: &Path, room: usize) -> Result<(), Unwritten> {
-    std::fs::create_dir_all(dir).map_err(Unwritten::at(dir))?;
-    let probe = dir.join(format!(".probe.{}.part", std::process::id()));
-    let tried = (|| {
-        let mut file = File::create(&probe)?;
-        file.write_all(&vec![b'\n'; room])?;
-        file.sync_all()
-    })();
-    let removed = std::fs::remove_file(&probe);
-    tried.and(removed).map_err(Unwritten::at(dir))
+/// It is a file without a name, so that it is free again however the process ends.
+#[derive(Debug)]
+pub struct Room {
+    _file: File,
+}
+
+impl Room {
+    /// Holds `bytes` in a directory, which is made where it is missing: whether results can be written is
+    /// known before anything expensive begins.
+    ///
+    /// # Errors
+    /// It can't be made, is not writable, or has less room.
+    pub fn hold(dir: &Path, bytes: usize) -> Result<Room, Unwritten> {
+        std::fs::create_dir_all(dir).map_err(Unwritten::at(dir))?;
+        let path = dir.join(format!(".room.{}.part", std::process::id()));
+        let held = (|| {
+            let mut file = anew(&path)?;
+            file.write_all(&noise(bytes))?;
+            file.sync_all()?;
+            Ok(Room { _file: file })
+        })();
+        let removed = std::fs::remove_file(&path);
+        held.and_then(|room| removed.map(|()| room)).map_err(Unwritten::at(dir))
+    }
+}
+
+/// Bytes that a file system which compresses can't make less of.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(next).flatten().take(length).collect()
+}
+
+/// The files of these names as they stand, by which it is seen later which of them were replaced.
+#[derive(Debug)]
+pub struct Standing(Vec<(PathBuf, u64)>);
+
+impl Standing {
+    /// Those in a directory now.
+    pub fn of(dir: &Path, names: &[&str]) -> Standing {
+        let paths = names.iter().map(|name| dir.join(name));
+        let number = |path: PathBuf| std::fs::metadata(&path).ok().map(|it| (path, it.ino()));
+        Standing(paths.filter_map(number).collect())
+    }
+
+    /// Removes those that were not replaced since, and says which. One that can't be removed stays.
+    pub fn withdraw(&self) -> Vec<&Path> {
+        let old = |(path, number): &&(PathBuf, u64)| {
+            std::fs::metadata(path).is_ok_and(|now| now.is_file() && now.ino() == *number)
+        };
+        let removed = |path: &&Path| std::fs::remove_file(path).is_ok();
+        self.0.iter().filter(old).map(|(path, _)| path.as_path()).filter(removed).collect()
+    }
+}
+
+/// Makes a file of this name that was not there before: whatever engine or tool put in its place, a link
+/// to somebody's file too, is removed and not written to.
+fn anew(path: &Path) -> io::Result<File> {
+    let make = || File::options().write(true).create_new(true).open(path);
+    match make() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            make()
+        }
+        made => made,
+    }
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {
@@ -117,6 +176,23 @@ mod tests {
     }
 
     #[test]
+    fn a_link_in_its_place_is_replaced_and_never_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "mine").unwrap();
+        let out = dir.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        let half = format!(".junit.xml.{}.part", std::process::id());
+        for name in ["junit.xml", &half] {
+            std::os::unix::fs::symlink(&victim, out.join(name)).unwrap();
+        }
+        replace(&out.join("junit.xml"), b"ours").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"mine");
+        assert_eq!(std::fs::read(out.join("junit.xml")).unwrap(), b"ours");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
+    }
+
+    #[test]
     fn what_cannot_be_written_says_which() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
@@ -124,12 +200,26 @@ mod tests {
         let below = file.join("junit.xml");
         let said = replace(&below, b"").unwrap_err().to_string();
         assert!(said.starts_with(&format!("cannot write {}: ", below.display())), "{said}");
-        assert!(try_out(&file.join("out"), 10).is_err());
-        try_out(&dir.path().join("new/out"), 1 << 16).unwrap();
+        assert!(Room::hold(&file.join("out"), 10).is_err());
+        let _room = Room::hold(&dir.path().join("new/out"), 1 << 16).unwrap();
         assert_eq!(std::fs::read_dir(dir.path().join("new/out")).unwrap().count(), 0);
         // A failed replacement leaves what was there: here a directory stands in the way.
         std::fs::create_dir(dir.path().join("taken")).unwrap();
         assert!(replace(&dir.path().join("taken"), b"x").is_err());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn what_was_not_replaced_is_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["old", "new"] {
+            std::fs::write(at(name), "before").unwrap();
+        }
+        std::fs::create_dir(at("folder")).unwrap();
+        let standing = Standing::of(dir.path(), &["old", "new", "folder", "missing"]);
+        replace(&at("new"), b"after").unwrap();
+        assert_eq!(standing.withdraw(), [at("old")]);
+        assert!(at("new").exists() && at("folder").exists() && !at("old").exists());
     }
 }

@@ -56,6 +56,7 @@ fn header(suite: &str) -> RunHeader {
         selection: Vec::new(),
         shard: None,
         merged: None,
+        provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,
             inconclusive: InconclusivePolicy::Warn,
@@ -134,6 +135,7 @@ fn judge_by_floor(
         name: Some("floors".into()),
         metric: crate::measure::Metric { base, stat: None, per_gpu: false },
         bound: Some(Bound { side: Side::Min, target, limit }),
+        relative: None,
         slack: 0.05,
         severity: Severity::Fail,
         place: place(line),

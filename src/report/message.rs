@@ -3,6 +3,7 @@
 //! Every text that leaves here has been washed; the reports only arrange them.
 
 use crate::judge::{BoundVerdict, Severity, Verdict};
+use crate::load::FailureClass;
 use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
 use crate::suite::model::{Place, UnjudgedPolicy};
@@ -137,9 +138,7 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
             }
         }
         for (class, (n, message)) in &measured.failures {
-            let class = serde_json::to_value(class).ok();
-            let class = class.as_ref().and_then(|c| c.as_str()).unwrap_or("failed");
-            out.push(format!("{n} × {class}: {message}"));
+            out.push(format!("{n} × {}: {message}", class_name(*class)));
         }
     }
     if let CellState::Broken { message, .. } = &outcome.state {
@@ -159,6 +158,12 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
     out.iter().map(|text| line(text)).collect()
 }
 
+/// The name of a class of failures, as records have it.
+pub fn class_name(class: FailureClass) -> String {
+    let name = serde_json::to_value(class).ok();
+    name.as_ref().and_then(|name| name.as_str()).unwrap_or("failed").to_owned()
+}
+
 /// The line itself says how clear a pass is, and how sure a failure.
 fn bound_word(verdict: BoundVerdict, severity: Severity) -> &'static str {
     match (verdict, severity) {
@@ -171,7 +176,8 @@ fn bound_word(verdict: BoundVerdict, severity: Severity) -> &'static str {
     }
 }
 
-fn cell_warnings(outcome: &CellOutcome) -> impl Iterator<Item = &String> {
+/// The warnings of a cell, each once.
+pub fn cell_warnings(outcome: &CellOutcome) -> impl Iterator<Item = &String> {
     let judged = &outcome.judgement.warnings;
     let measured = figure::measurement(outcome).map(|m| m.warnings.as_slice()).unwrap_or_default();
     judged.iter().chain(measured.iter().filter(move |warning| !judged.contains(warning)))

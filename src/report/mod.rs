@@ -11,7 +11,9 @@ pub mod engine;
 pub mod figure;
 pub mod files;
 pub mod fit;
+pub mod github;
 pub mod grid;
+pub mod html;
 pub mod json;
 pub mod junit;
 pub mod markdown;
@@ -21,6 +23,8 @@ pub mod part;
 pub mod progress;
 pub mod sanitise;
 mod screen;
+pub mod selftest;
+pub mod worst;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -32,7 +36,7 @@ use crate::record::RunRecord;
 pub use files::Unwritten;
 
 /// Names of the files that [`write_all`] writes.
-pub const FILES: [&str; 3] = ["record.json", "junit.xml", "summary.md"];
+pub const FILES: [&str; 4] = ["record.json", "junit.xml", "summary.md", "report.html"];
 
 /// Writes all reports of a record into a directory, the record first: each whole or not at all.
 ///
@@ -55,5 +59,6 @@ pub fn write_rendered(
 ) -> Result<(), Unwritten> {
     let junit = files::replace(&dir.join(FILES[1]), junit::render(record, dialect).as_bytes());
     let summary = files::replace(&dir.join(FILES[2]), markdown::render(record).as_bytes());
-    junit.and(summary)
+    let page = files::replace(&dir.join(FILES[3]), html::render(record).as_bytes());
+    junit.and(summary).and(page)
 }

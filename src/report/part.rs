@@ -100,6 +100,7 @@ fn stopped(reason: StopReason) -> &'static str {
         StopReason::Signal => "interrupted",
         StopReason::TimeLimit => "ended by its time limit",
         StopReason::MaxFail => "ended after too many failures",
+        StopReason::Unwritable => "ended since results could not be written",
     }
 }
 

@@ -16,6 +16,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use crate::record::{Event, RunRecord};
 
 use super::count::elapsed;
+use super::github;
 use super::message;
 use super::narrate::Narrator;
 use super::sanitise::line;
@@ -127,6 +128,8 @@ impl Drop for Lines {
 
 fn say(told: Option<String>) {
     if let Some(told) = told {
+        let told =
+            if github::reads_along() { github::disarmed(&told) } else { told.as_str().into() };
         // A reader that went away must not end the run.
         let _ = writeln!(std::io::stderr(), "{told}");
     }

@@ -35,8 +35,9 @@ pub fn markdown(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            // A mention or a reference would notify somebody.
-            '@' => out.push_str("&#64;"),
+            // A mention would notify somebody; one that is escaped too, since it is looked for in the
+            // rendered text. A blank of no width parts it.
+            '@' => out.push_str("@&#8203;"),
             c => out.push(c),
         }
     }
@@ -206,7 +207,7 @@ mod tests {
     fn markdown_has_no_markup_left() {
         assert_eq!(
             markdown("a|b `c` <b>*x*</b> [l](u) @me\nz"),
-            "a\\|b \\`c\\` &lt;b&gt;\\*x\\*&lt;/b&gt; \\[l\\](u) &#64;me z"
+            "a\\|b \\`c\\` &lt;b&gt;\\*x\\*&lt;/b&gt; \\[l\\](u) @&#8203;me z"
         );
     }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::engine::Facts;
 use crate::engine::redact::Redactor;
 use crate::engine::remote::Remote;
-use crate::engine::{Facts, Kind};
 use crate::judge::interval;
 use crate::load::socket::make_room_for;
 use crate::load::{
-    Api, Ask, Cancel, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt,
-    Trace, Warning,
+    Api, Ask, Client, Dialect, Endpoint, Failure, FailureClass, Outcome, Prepared, Prompt, Trace,
+    Warning,
 };
 use crate::matrix::{Cell, Plan, Runtime};
 use crate::measure::delivery::{Outputs, Reads};
@@ -191,21 +191,6 @@ impl Bench<'_> {
             body: self.body.clone(),
             idle_timeout: self.request.idle_timeout,
             timeout: None,
-        }
-    }
-
-    /// Asks for one token, over a connection of its own.
-    ///
-    /// # Errors
-    /// No connection, or no answer; any answer shows that something serves.
-    pub(super) async fn still_serves(&self) -> Result<(), Failure> {
-        let prompt = Prompt::Text("Hello".into());
-        let Ok(request) = self.form().prepared(&prompt, 1) else { return Ok(()) };
-        let Ok(mut client) = Client::new(&self.endpoint, self.clock) else { return Ok(()) };
-        let trace = client.stream(&request, 0, &mut |_| {}, &mut Cancel::never()).await;
-        match trace.outcome {
-            Outcome::Failed(failure) if is_no_answer(failure.class) => Err(failure),
-            Outcome::Failed(_) | Outcome::Complete | Outcome::Cancelled => Ok(()),
         }
     }
 
@@ -417,32 +402,6 @@ pub(super) fn broken(failure: Failure) -> CellState {
     }
 }
 
-/// Whether a cell went so that the engine may be gone, dead or mute: requests found no connection,
-/// lost it, or were not answered.
-pub(super) fn is_doubtful(state: &CellState) -> bool {
-    match state {
-        CellState::Broken { class, .. } => {
-            class == "connection" || class == "no-window" || command::is_tools_fault(class)
-        }
-        CellState::Measured(measurement) => measurement.failures.keys().any(|c| is_no_answer(*c)),
-        CellState::NotRun { .. } | CellState::Unfit { .. } => false,
-    }
-}
-
-/// Whether a request failed as all do once nothing serves any more.
-fn is_no_answer(class: FailureClass) -> bool {
-    match class {
-        FailureClass::Connection | FailureClass::Truncated | FailureClass::Stalled => true,
-        FailureClass::RateLimited
-        | FailureClass::Status
-        | FailureClass::ServerError
-        | FailureClass::Aborted
-        | FailureClass::Malformed
-        | FailureClass::NoOutput
-        | FailureClass::NotAStream => false,
-    }
-}
-
 /// A cell that broke before it had figures, in words.
 pub(super) fn broken_words(class: &str, message: &str) -> CellState {
     CellState::Broken { class: class.to_owned(), message: message.to_owned() }
@@ -501,8 +460,11 @@ impl Tally {
     /// Takes note of the prompt's length as the server counted it, and of what was cached where
     /// `prefix` says what should have been.
     pub(super) fn prompt(&mut self, trace: &Trace, asked: u64, prefix: Option<Prefix>) {
-        if matches!(trace.outcome, Outcome::Failed(_)) {
-            return;
+        match trace.outcome {
+            Outcome::Failed(_) => return,
+            // Cut before the server had counted anything.
+            Outcome::Cancelled if trace.usage.is_none() => return,
+            Outcome::Cancelled | Outcome::Complete => {}
         }
         self.asked = asked;
         let Some(usage) = trace.usage else { return };
@@ -567,14 +529,5 @@ impl Tally {
             warnings,
             ..Measurement::default()
         }
-    }
-}
-
-/// How an engine of a kind is asked.
-pub(super) fn dialect(kind: Kind) -> Dialect {
-    match kind {
-        Kind::Vllm | Kind::Sglang | Kind::Sim => Dialect::Vllm,
-        Kind::LlamaCpp => Dialect::LlamaCpp,
-        Kind::Openai => Dialect::OpenAi,
     }
 }

@@ -6,11 +6,13 @@
 //! suite.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use crate::engine;
+use crate::engine::artefact;
 use crate::engine::log::LogFile;
 use crate::engine::redact::Redactor;
-use crate::engine::supervise::{self as process, SuperviseError};
+use crate::engine::supervise::{self as process, Secrecy, SuperviseError};
 use crate::matrix::CommandSpec;
 use crate::measure::preset::Told;
 use crate::measure::{Base, Metric, document, told, validity};
@@ -23,6 +25,8 @@ use super::watch;
 
 /// Largest result that is read, in bytes: detailed ones hold every token's time.
 const LARGEST: u64 = 512 << 20;
+/// How long hiding secrets in a tool's files may take.
+const CLEANING: Duration = Duration::from_secs(30);
 /// Files that a message lists where the result is not among them.
 const LISTED: usize = 8;
 
@@ -55,6 +59,7 @@ async fn attempt(
     let mut repeats = Vec::new();
     let mut requests: Option<(u64, u64)> = None;
     let mut idle = true;
+    let mut warnings = Vec::new();
     for repeat in 0..setting.repeat.max(1) {
         let spec = match bench.plan.command_spec(bench.cell, bench.runtime, repeat) {
             Ok(Some(spec)) => spec,
@@ -62,8 +67,13 @@ async fn attempt(
             Err(error) => return Err(broken_words("template", &error.to_string())),
         };
         bench.phase("command", format!("run {} of {}", repeat + 1, setting.repeat.max(1)));
-        run(bench, &spec).await?;
-        let found = read(bench, setting, &spec)?;
+        let ran = run(bench, &spec).await;
+        // Figures are read as the tool wrote them: one may hold the figures of a secret.
+        let found = ran.and_then(|()| read(bench, setting, &spec));
+        for word in clean(bench, &spec).await {
+            warnings.push(word);
+        }
+        let found = found?;
         repeats.push(found.figures);
         if let Some((failed, all)) = found.requests {
             let (failed_before, all_before) = requests.unwrap_or_default();
@@ -72,8 +82,8 @@ async fn attempt(
         bench.phase("drain", String::new());
         idle &= watch::drained(bench).await;
     }
-    let mut measurement =
-        Measurement { observations: told::observations(&repeats), ..Measurement::default() };
+    let observations = told::observations(&repeats);
+    let mut measurement = Measurement { observations, warnings, ..Measurement::default() };
     if let Some((failed, all)) = requests {
         measurement.requests = all;
         let allowed = bench.policy.max_error_rate;
@@ -85,9 +95,21 @@ async fn attempt(
     Ok(measurement)
 }
 
+/// Hides secrets in what the tool has left, now that nothing of it runs; what could not be, as words.
+async fn clean(bench: &Bench<'_>, spec: &CommandSpec) -> Vec<String> {
+    let (dir, redactor) = (spec.dir.clone(), bench.redactor.clone());
+    let cleaning = move || artefact::clean(&dir, &redactor, CLEANING);
+    tokio::task::spawn_blocking(cleaning).await.unwrap_or_default()
+}
+
 /// Runs the tool to its end, in an empty directory of its own.
 async fn run(bench: &Bench<'_>, spec: &CommandSpec) -> Result<(), CellState> {
     let failed = |message: String| broken_words("command-failed", &message);
+    // What is emptied and written to is ours: an engine could have put a link in its way.
+    let way = spec.dir.ancestors().take_while(|path| *path != bench.runtime.out_dir);
+    if let Some(link) = way.into_iter().find(|path| path.is_symlink()) {
+        return Err(failed(format!("{} is a link, which is not followed", link.display())));
+    }
     if spec.dir.exists() {
         std::fs::remove_dir_all(&spec.dir)
             .map_err(|error| failed(format!("{} can't be emptied: {error}", spec.dir.display())))?;
@@ -97,7 +119,10 @@ async fn run(bench: &Bench<'_>, spec: &CommandSpec) -> Result<(), CellState> {
     let log = log_path(bench);
     let written = LogFile::from_here(&log);
     let command = engine::Command { argv: spec.argv.clone() };
-    let ended = process::run_supervised(&command, &spec.env, None, &log, spec.timeout).await;
+    let folder = [spec.dir.clone()];
+    let secrecy = Secrecy { redactor: bench.redactor, clean: &folder, always: false };
+    let logged = (log.as_path(), secrecy);
+    let ended = process::run_secretive(&command, &spec.env, None, logged, spec.timeout).await;
     let program = program(&spec.argv);
     let (class, why) = match ended {
         Ok(exit) if exit.success() => return Ok(()),

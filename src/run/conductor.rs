@@ -3,14 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::clock::Clock;
-use crate::engine::launch::{Running, StopReport};
+use crate::engine::launch::Running;
 use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, ExitInfo};
-use crate::load::{Endpoint, FailureClass};
+use crate::hardware::oom::Kills;
+use crate::load::Endpoint;
 use crate::matrix::{Plan, Runtime};
 use crate::measure::TestKind;
 use crate::record::event::StopReason;
@@ -19,17 +23,17 @@ use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::Transport;
 
-use super::cell::{Bench, dialect, is_doubtful};
+use super::cell::{Bench, broken_words};
+use super::demise::{Loss, Losses, Silence, cell_name, exit_words, is_doubtful};
 use super::events::Events;
-use super::halt::{Cause, Halt};
+use super::halt::{Cause, Halt, Halter};
 use super::prompts::Prompts;
-use super::start::Start;
+use super::start::{Start, dialect};
+use super::vacate::Vacancy;
 
-/// Engine and supervisor have this long to end once the run is being halted.
-const HALT_GRACE: Duration = Duration::from_secs(3);
-/// The end of an engine is waited for so long once the run is being halted; its supervisor goes on
-/// without us.
-const HALT_LIMIT: Duration = Duration::from_secs(6);
+/// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An
+/// engine's end, and what may come of it, is put down to a cell when no halt has come for so long.
+const HALT_LAG: Duration = Duration::from_secs(1);
 /// A dead engine's connections break a little before its supervisor tells.
 const DEATH_LAG: Duration = Duration::from_millis(500);
 
@@ -47,8 +51,11 @@ pub struct Conduct<'a> {
     pub secrets: Vec<(String, String)>,
     /// Hides them.
     pub redactor: &'a Redactor,
-    /// `policy.time-limit` or the flag.
+    /// From when on the run is halted, counted from its beginning.
     pub time_limit: Option<Duration>,
+    /// Where failures end the run: says of each event that may be one that it has been counted, so that no
+    /// cell begins that should not.
+    pub counted: Option<Mutex<Receiver<()>>>,
     /// Launch nothing: why the machine is not what the suite declares.
     pub unfit: Option<Unfit>,
     /// What the sessions before this one have done.
@@ -65,30 +72,56 @@ pub struct Unfit {
 }
 
 /// Carries out the plan. Call it inside a `LocalSet` of the runtime whose time it shall follow.
-pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halt: Halt) {
-    let events = Events { to: events, redactor: conduct.redactor };
+pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halter) {
+    let counted = conduct.counted.as_ref();
+    let events = Events { to: events, redactor: conduct.redactor, counted };
     let clock = Clock::start();
-    let settled = conduct.earlier.finished.clone();
-    let mut state =
-        State { conduct, events: &events, clock, halt, prepared: false, settled, ended: false };
-    state.walk().await;
+    let mut state = State {
+        conduct,
+        events: &events,
+        clock,
+        halt: halter.waiter(),
+        prepared: false,
+        settled: conduct.earlier.finished.clone(),
+        ended: false,
+        vacancy: Vacancy::default(),
+        hurried: None,
+    };
+    if conduct.time_limit.is_some_and(|limit| limit.is_zero()) {
+        // A timer would fire a little later.
+        halter.halt(Cause::TimeLimit);
+    }
+    let timed = async {
+        if let Some(limit) = conduct.time_limit {
+            clock.sleep_until(crate::clock::Stamp(0) + limit).await;
+            halter.halt(Cause::TimeLimit);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = timed => {}
+        () = state.walk() => {}
+    }
     if !state.ended {
         state.end(None);
     }
-    // A launch that was given up still has its supervisor, which is ending it.
-    process::all_gone(HALT_LIMIT).await;
+    state.leave().await;
 }
 
 pub(super) struct State<'a> {
     pub(super) conduct: &'a Conduct<'a>,
     pub(super) events: &'a Events<'a>,
     pub(super) clock: Clock,
-    halt: Halt,
+    pub(super) halt: Halt,
     /// Whether the setup commands have run.
     pub(super) prepared: bool,
     /// Cells that were finished before their turn: in an earlier session, or without an engine.
     pub(super) settled: BTreeSet<usize>,
-    ended: bool,
+    pub(super) ended: bool,
+    pub(super) vacancy: Vacancy,
+    /// When the end began to be pressing.
+    pub(super) hurried: Option<std::time::Instant>,
 }
 
 /// What came of something that the engine or a halt may cut short.
@@ -102,10 +135,20 @@ enum Came<T> {
 enum Served {
     /// All are finished.
     Whole,
-    /// The engine died; cells from here on are left.
-    Died { next: usize, failure: LaunchFailure },
+    /// The engine was lost; cells from here on are left.
+    Lost { next: usize, loss: Lost },
     /// The run is being halted.
     Halted(Cause),
+}
+
+/// An engine that serves no more.
+struct Lost {
+    /// `in decode concurrency=1`, `before …`.
+    place: String,
+    loss: Loss,
+    /// How its process ended, if it did.
+    exit: Option<String>,
+    log_tail: Vec<String>,
 }
 
 impl State<'_> {
@@ -114,32 +157,32 @@ impl State<'_> {
     }
 
     fn end(&mut self, cause: Option<Cause>) {
+        let warn = |message: String| self.events.send(Event::Warning { message });
         let (signal, stopped) = match cause {
             None => (None, None),
             Some(Cause::Signal(number)) => (Some(number), Some(StopReason::Signal)),
+            Some(Cause::Orphaned) => {
+                warn("the process that started this run is gone, and the run ended with it".into());
+                (Some(Signal::HUP.as_raw()), Some(StopReason::Signal))
+            }
             Some(Cause::TimeLimit) => (None, Some(StopReason::TimeLimit)),
+            Some(Cause::TimeUp(number)) => {
+                let name = process::words_of(None, Some(number));
+                warn(format!("{name} said that time is nearly up: ended as by a time limit"));
+                (None, Some(StopReason::TimeLimit))
+            }
             Some(Cause::MaxFail) => (None, Some(StopReason::MaxFail)),
-            Some(Cause::Unwritable) => (None, None),
+            Some(Cause::Unwritable) => (None, Some(StopReason::Unwritable)),
+            // No end is told, so that the run can go on.
+            Some(Cause::Broken) => return self.ended = true,
         };
         self.ended = true;
         self.events.send(Event::RunFinished { signal, stopped, at: self.seconds() });
     }
 
-    /// The end that is asked for, by anyone or by the time limit.
+    /// Waits until the end is asked for.
     pub(super) async fn halted(&self) -> Cause {
-        let mut halt = self.halt.clone();
-        let limit = self.conduct.time_limit;
-        let clock = self.clock;
-        let timed = async move {
-            match limit {
-                Some(limit) => clock.sleep_until(crate::clock::Stamp(0) + limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            cause = halt.wait() => cause,
-            () = timed => Cause::TimeLimit,
-        }
+        self.halt.clone().wait().await
     }
 
     async fn walk(&mut self) {
@@ -153,14 +196,19 @@ impl State<'_> {
                 self.refuse(launch, unfit);
                 continue;
             }
-            if let Some(cause) = self.halt.cause() {
-                self.end(Some(cause));
-                return;
-            }
             let mut next = cells.start;
             let mut restarts = 0;
+            let mut losses = self.lost_before(cells.clone());
             while next < cells.end {
+                if let Some(cause) = self.halt.cause() {
+                    self.end(Some(cause));
+                    return;
+                }
                 let began = self.clock.now();
+                let again = losses.all();
+                if self.takes_memory(launch) {
+                    self.vacancy.before().await;
+                }
                 let (running, runtime, transport) = match self.start(launch, restarts).await {
                     Ok(started) => started,
                     Err(Start::Halted(cause)) => {
@@ -170,49 +218,95 @@ impl State<'_> {
                     Err(Start::Pointless) => break,
                     Err(Start::Failed(mut failure)) => {
                         failure.seconds = self.clock.now().seconds_since(began);
+                        if restarts > 0 {
+                            // It has been ready before: memory or a port may not be free again yet.
+                            let goes_on = !failure.mismatch && self.restarts_left(launch, restarts);
+                            failure.message =
+                                format!("{again}; started again: {}", failure.message);
+                            if goes_on {
+                                restarts += 1;
+                                self.restarted(launch, restarts, &failure.message);
+                                continue;
+                            }
+                        }
                         self.events.send(Event::LaunchFailed { launch, failure });
+                        self.vacated(launch).await;
+                        if self.ended {
+                            return;
+                        }
                         break;
                     }
                 };
+                self.vacancy.count(&running.processes());
                 let (running, served) =
                     self.serve(launch, next..cells.end, running, &runtime, transport).await;
-                let halted = match &served {
-                    Served::Halted(cause) => {
-                        // Reports first: whoever halts us may not wait for the engine.
-                        self.end(Some(*cause));
-                        true
-                    }
-                    Served::Whole | Served::Died { .. } => false,
-                };
-                self.stop(launch, running, halted).await;
+                match &served {
+                    // Reports first: whoever halts us may not wait for the engine.
+                    Served::Halted(cause) => self.end(Some(*cause)),
+                    Served::Whole | Served::Lost { .. } => {}
+                }
+                self.stop(launch, running).await;
                 if self.ended {
                     return;
                 }
                 match served {
                     Served::Whole => break,
                     Served::Halted(_) => return,
-                    Served::Died { next: left, mut failure } => {
-                        failure.seconds = self.clock.now().seconds_since(began);
+                    Served::Lost { next: left, loss: Lost { place, loss, exit, log_tail } } => {
                         next = left;
-                        let before = self.conduct.earlier.restarts(launch);
-                        if self.is_left(next..cells.end)
-                            && before + restarts < self.restarts(launch)
-                        {
+                        losses.add(place, loss);
+                        let some_left = self.is_left(next..cells.end);
+                        if some_left && self.restarts_left(launch, restarts) {
                             restarts += 1;
-                            self.events.send(Event::Warning {
-                                message: format!(
-                                    "launch {}: {}; started again for the remaining cells",
-                                    plan.launches[launch].name, failure.message
-                                ),
-                            });
-                        } else {
-                            self.events.send(Event::LaunchFailed { launch, failure });
-                            break;
+                            self.restarted(launch, restarts, &losses.last());
+                            continue;
                         }
+                        let mut message = losses.all();
+                        if some_left {
+                            let allowed = self.restarts(launch);
+                            message.push_str(&format!("; policy.restarts = {allowed}"));
+                        }
+                        let failure = LaunchFailure {
+                            step: "serving".to_owned(),
+                            message,
+                            exit,
+                            log_tail,
+                            mismatch: false,
+                            seconds: self.clock.now().seconds_since(began),
+                        };
+                        self.events.send(Event::LaunchFailed { launch, failure });
+                        break;
                     }
                 }
             }
         }
+    }
+
+    /// What earlier sessions have told of a launch's engines that died.
+    fn lost_before(&self, cells: std::ops::Range<usize>) -> Losses {
+        let died = self.conduct.earlier.died.range(cells);
+        Losses::before(died.map(|cell| self.name(*cell)))
+    }
+
+    fn name(&self, cell: usize) -> String {
+        cell_name(&self.conduct.header.cells[cell])
+    }
+
+    /// Whether the engine of a launch may be started once more.
+    fn restarts_left(&self, launch: usize, restarts: usize) -> bool {
+        self.conduct.earlier.restarts(launch) + restarts < self.restarts(launch)
+    }
+
+    /// Says that the engine of a launch is started again.
+    fn restarted(&self, launch: usize, restarts: usize, why: &str) {
+        let count = self.conduct.earlier.restarts(launch) + restarts;
+        self.events.send(Event::Warning {
+            message: format!(
+                "launch {}: {why}; started again for the remaining cells (restart {count} of {})",
+                self.conduct.plan.launches[launch].name,
+                self.restarts(launch)
+            ),
+        });
     }
 
     /// Whether any of these cells is not finished.
@@ -231,7 +325,7 @@ impl State<'_> {
         }
     }
 
-    fn end_unless_ended(&mut self, cause: Cause) {
+    pub(super) fn end_unless_ended(&mut self, cause: Cause) {
         if !self.ended {
             self.end(Some(cause));
         }
@@ -287,11 +381,15 @@ impl State<'_> {
         let start = (runtime.launch_ordinal as u64) << 32 ^ (runtime.session as u64) << 48;
         let ordinal = u64::from(plan.launches[launch].number) | start;
         let seed = self.conduct.header.seed;
+        let kills = Kills::now();
         let remote = running.remote.clone();
         let learning = async { Came::Done(Prompts::learn(seed, ordinal, &remote, dialect).await) };
         let mut prompts = match self.unless_lost(&mut running, learning).await {
             Came::Done(prompts) => prompts,
-            Came::Died(exit) => return self.died(running, cells.start, &exit),
+            Came::Died(exit) => {
+                let place = format!("before {}", self.name(cells.start));
+                return self.died(running, cells.start, place, exit_words(&exit, &kills));
+            }
             Came::Halted(cause) => return (running, Served::Halted(cause)),
         };
         for index in cells {
@@ -301,7 +399,10 @@ impl State<'_> {
             // An engine that died after the cell before is no fault of this one.
             match self.unless_lost(&mut running, std::future::ready(Came::Done(()))).await {
                 Came::Done(()) => {}
-                Came::Died(exit) => return self.died(running, index, &exit),
+                Came::Died(exit) => {
+                    let place = format!("before {}", self.name(index));
+                    return self.died(running, index, place, exit_words(&exit, &kills));
+                }
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
             }
             let cell = &plan.cells[index];
@@ -352,29 +453,28 @@ impl State<'_> {
             let came = match self.unless_lost(&mut running, measuring).await {
                 // A tool may have counted the engine's death as so many wrong answers.
                 Came::Done(state) if is_doubtful(&state) || with_tool => {
+                    let lag = if is_doubtful(&state) { HALT_LAG } else { DEATH_LAG };
                     let proof = async {
-                        self.clock.sleep_until(self.clock.now() + DEATH_LAG).await;
+                        self.clock.sleep_until(self.clock.now() + lag).await;
                         Came::Done(bench.still_serves().await)
                     };
                     match self.unless_lost(&mut running, proof).await {
                         Came::Done(Ok(())) => Came::Done(state),
-                        Came::Done(Err(why)) => {
-                            let message =
-                                format!("the engine does not answer any more: {}", why.message);
-                            // Where nothing listens it is dead, whoever was its parent.
-                            let dead = why.class == FailureClass::Connection;
-                            self.finish(
-                                index,
-                                began,
-                                if dead { engine_died(&message) } else { state },
-                            );
-                            return self.lost(running, index + 1, message, None);
+                        Came::Done(Err(loss)) => {
+                            // Where nothing listens it is dead, whoever was its parent. One that is mute
+                            // may be slow, which the cell's own failures tell.
+                            let state = match &loss {
+                                Silence::Gone(loss) => engine_lost(loss),
+                                Silence::Mute(_) => state,
+                            };
+                            self.finish(index, began, state);
+                            let place = format!("in {}", self.name(index));
+                            let (Silence::Gone(loss) | Silence::Mute(loss)) = loss;
+                            return self.lost(running, index + 1, place, loss, None);
                         }
                         Came::Died(exit) => Came::Died(exit),
-                        Came::Halted(cause) => {
-                            self.finish(index, began, state);
-                            return (running, Served::Halted(cause));
-                        }
+                        // What has failed may have failed by what halts the run.
+                        Came::Halted(cause) => Came::Halted(cause),
                     }
                 }
                 came @ (Came::Done(_) | Came::Died(_) | Came::Halted(_)) => came,
@@ -383,12 +483,17 @@ impl State<'_> {
                 Came::Done(state) => self.finish(index, began, state),
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
                 Came::Died(exit) => {
-                    let message = match running.last_words(log.as_ref()) {
-                        Some(words) => format!("the engine died: {exit}; {words}"),
-                        None => format!("the engine died: {exit}"),
-                    };
-                    self.finish(index, began, engine_died(&message));
-                    return self.died(running, index + 1, &exit);
+                    let exit = exit_words(&exit, &kills);
+                    let mut message = format!("the engine died: {exit}");
+                    if let Some(words) = running.last_words(log.as_ref()) {
+                        message.push_str(&format!("; {words}"));
+                    }
+                    for line in log.iter().flat_map(|log| log.telling(self.conduct.redactor)) {
+                        message.push_str(&format!("\n{line}"));
+                    }
+                    self.finish(index, began, broken_words("engine-died", &message));
+                    let place = format!("in {}", self.name(index));
+                    return self.died(running, index + 1, place, exit);
                 }
             }
         }
@@ -401,17 +506,36 @@ impl State<'_> {
         running: &mut Running,
         work: impl Future<Output = Came<T>>,
     ) -> Came<T> {
-        tokio::select! {
+        let exit = tokio::select! {
             biased;
-            exit = running.died() => Came::Died(exit),
-            cause = self.halted() => Came::Halted(cause),
-            came = work => came,
+            exit = running.died() => exit,
+            cause = self.halted() => return Came::Halted(cause),
+            came = work => return came,
+        };
+        match self.halted_soon().await {
+            Some(cause) => Came::Halted(cause),
+            None => Came::Died(exit),
         }
     }
 
-    fn died(&self, running: Running, next: usize, exit: &ExitInfo) -> (Running, Served) {
-        let message = format!("the engine died: {exit}");
-        self.lost(running, next, message, Some(exit.to_string()))
+    /// The halt that an engine's end belongs to, if one comes right after it.
+    pub(super) async fn halted_soon(&self) -> Option<Cause> {
+        let patience = self.clock.now() + HALT_LAG;
+        tokio::select! {
+            biased;
+            cause = self.halted() => Some(cause),
+            () = self.clock.sleep_until(patience) => None,
+        }
+    }
+
+    fn died(
+        &self,
+        running: Running,
+        next: usize,
+        place: String,
+        exit: String,
+    ) -> (Running, Served) {
+        self.lost(running, next, place, Loss::Died(exit.clone()), Some(exit))
     }
 
     /// The engine serves no more; cells from `next` on are left.
@@ -419,66 +543,25 @@ impl State<'_> {
         &self,
         running: Running,
         next: usize,
-        message: String,
+        place: String,
+        loss: Loss,
         exit: Option<String>,
     ) -> (Running, Served) {
-        let step = "serving".to_owned();
         let log_tail = running.log_tail();
-        let failure =
-            LaunchFailure { step, message, exit, log_tail, mismatch: false, seconds: 0.0 };
-        (running, Served::Died { next, failure })
+        (running, Served::Lost { next, loss: Lost { place, loss, exit, log_tail } })
     }
 
     fn finish(&self, cell: usize, began: crate::clock::Stamp, state: CellState) {
         let seconds = self.clock.now().since(began).as_secs_f64();
         self.events.send(Event::CellFinished { cell, state, seconds });
     }
-
-    /// Ends the engine, in the time that its suite gives it or, once the run is being halted, soon.
-    async fn stop(&mut self, launch: usize, mut running: Running, halted: bool) {
-        let setting = self.conduct.plan.launches[launch].setting as usize;
-        let declared = self.conduct.plan.suite.settings[setting].engine.stop_grace;
-        if !halted {
-            let came = tokio::select! {
-                biased;
-                cause = self.halted() => Err(cause),
-                report = running.stop(declared) => Ok(report),
-            };
-            match came {
-                Ok(report) => return self.stopped(launch, report),
-                Err(cause) => self.end_unless_ended(cause),
-            }
-        }
-        let mut halt = self.halt.clone();
-        let ending = async {
-            tokio::select! {
-                report = running.stop(declared.min(HALT_GRACE)) => return report,
-                () = halt.hurry() => {}
-            }
-            running.stop(Duration::ZERO).await
-        };
-        match tokio::time::timeout(HALT_LIMIT, ending).await {
-            Ok(report) => self.stopped(launch, report),
-            Err(_) => {
-                let name = &self.conduct.plan.launches[launch].name;
-                let message = format!("launch {name} is still being ended by its supervisor");
-                self.events.send(Event::Warning { message });
-            }
-        }
-    }
-
-    fn stopped(&self, launch: usize, report: StopReport) {
-        for message in report.notes {
-            self.events.send(Event::Warning { message });
-        }
-        for survivor in report.survivors {
-            let message = format!("still there after the launch was ended: {survivor}");
-            self.events.send(Event::Warning { message });
-        }
-        self.events.send(Event::LaunchStopped { launch, at: self.seconds() });
-    }
 }
 
-fn engine_died(message: &str) -> CellState {
-    CellState::Broken { class: "engine-died".to_owned(), message: message.to_owned() }
+/// A cell whose engine serves no more.
+fn engine_lost(loss: &Loss) -> CellState {
+    let class = match loss {
+        Loss::Died(_) | Loss::Mute(_) => "engine-died",
+        Loss::Sick(_) => "engine-broken",
+    };
+    broken_words(class, &loss.to_string())
 }

@@ -4,9 +4,11 @@
 //! How an engine is made sure of is decided in `engine::launch`; what a failure means for the run in
 //! `conductor`.
 
+use crate::engine::Kind;
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::log::LogFile;
-use crate::engine::supervise as process;
+use crate::engine::supervise::{self as process, Secrecy};
+use crate::load::Dialect;
 use crate::matrix::{Plan, Runtime};
 use crate::record::Event;
 use crate::record::run_record::LaunchFailure;
@@ -134,7 +136,15 @@ impl State<'_> {
                         message: format!("port {port} was taken meanwhile; tried another"),
                     });
                 }
-                Err(error) => return Err(Start::Failed(failure(error))),
+                Err(error) => {
+                    // What ends a job may have ended the engine first.
+                    if error.exit.is_some()
+                        && let Some(cause) = self.halted_soon().await
+                    {
+                        return Err(Start::Halted(cause));
+                    }
+                    return Err(Start::Failed(failure(error)));
+                }
             }
         }
     }
@@ -173,7 +183,10 @@ impl State<'_> {
             let log = self.conduct.out.join(SETUP_LOG);
             let written = LogFile::from_here(&log);
             let _real = RealTime::during(plan);
-            let running = process::run_supervised(&command, env, None, &log, engine.setup_timeout);
+            let redactor = self.conduct.redactor;
+            let secrecy = Secrecy { redactor, clean: &[], always: false };
+            let logged = (log.as_path(), secrecy);
+            let running = process::run_secretive(&command, env, None, logged, engine.setup_timeout);
             let ended = tokio::select! {
                 biased;
                 ended = running => ended,
@@ -185,6 +198,9 @@ impl State<'_> {
                 Ok(exit) => exit.to_string(),
                 Err(error) => error.to_string(),
             };
+            if let Some(cause) = self.halted_soon().await {
+                return Err(Start::Halted(cause));
+            }
             let tail = written.telling(self.conduct.redactor);
             return Err(Start::Failed(LaunchFailure {
                 step: "setup".to_owned(),
@@ -263,5 +279,14 @@ fn failure(error: LaunchError) -> LaunchFailure {
         log_tail: error.log_tail,
         mismatch: error.mismatch,
         seconds: 0.0,
+    }
+}
+
+/// How an engine of a kind is asked.
+pub(super) fn dialect(kind: Kind) -> Dialect {
+    match kind {
+        Kind::Vllm | Kind::Sglang | Kind::Sim => Dialect::Vllm,
+        Kind::LlamaCpp => Dialect::LlamaCpp,
+        Kind::Openai => Dialect::OpenAi,
     }
 }

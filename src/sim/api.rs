@@ -51,6 +51,8 @@ struct Inner {
     clock: Clock,
     ready: Stamp,
     requests: AtomicU64,
+    /// Requests on paths that may be mute.
+    mute: AtomicU64,
     truth: Option<Truth>,
     started: u64,
 }
@@ -96,6 +98,7 @@ impl Api {
             clock,
             ready,
             requests: AtomicU64::new(0),
+            mute: AtomicU64::new(0),
             truth,
             started: epoch(),
         };
@@ -116,6 +119,13 @@ impl Api {
             return empty(StatusCode::SERVICE_UNAVAILABLE);
         }
         let path = request.uri().path().to_owned();
+        let (faults, seed) = (&self.inner.profile.faults, self.inner.seed);
+        if script::may_be_mute(faults, &path) {
+            let ordinal = self.inner.mute.fetch_add(1, Ordering::Relaxed) + 1;
+            if script::is_mute(faults, seed, &path, ordinal, arrival.since(Stamp(0))) {
+                return std::future::pending().await;
+            }
+        }
         let post = match path.as_str() {
             "/health" | "/ping" | "/version" | "/metrics" | "/v1/models" => false,
             "/v1/completions" | "/v1/chat/completions" | "/tokenize" | "/detokenize" => true,
@@ -133,7 +143,10 @@ impl Api {
         }
         let inner = &self.inner;
         match path.as_str() {
-            "/health" | "/ping" => return empty(StatusCode::OK),
+            "/health" | "/ping" => {
+                let sick = inner.sick().is_some();
+                return empty(if sick { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK });
+            }
             "/version" => return ok(&json!({"version": inner.profile.version})),
             "/v1/models" => return ok(&inner.models()),
             "/metrics" => {
@@ -187,6 +200,12 @@ impl Inner {
         }]})
     }
 
+    /// What the engine says that is wrong with it.
+    fn sick(&self) -> Option<&str> {
+        let generated = self.gauges.lock().unwrap_or_else(PoisonError::into_inner).generated_tokens;
+        self.profile.faults.iter().find_map(|fault| fault.sick(generated))
+    }
+
     async fn generate(
         &self,
         body: &[u8],
@@ -206,6 +225,7 @@ impl Inner {
         if refused {
             return hang_up();
         }
+        let status = status.or_else(|| self.sick().map(|message| (500, message.to_owned())));
         if let Some((status, message)) = status {
             return scripted(status, message);
         }

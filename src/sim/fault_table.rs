@@ -28,6 +28,7 @@ pub(crate) struct FaultTable {
     context: Option<Count>,
     batch: Option<u64>,
     tokens: Option<Count>,
+    path: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -41,6 +42,8 @@ enum FaultKind {
     Status,
     StreamError,
     Truncate,
+    Mute,
+    Sick,
     Slow,
     Leak,
 }
@@ -92,6 +95,15 @@ impl FaultTable {
             FaultKind::Truncate => {
                 Fault::Truncate { pick: self.pick()?, at_token: self.at_token.take().unwrap_or(0) }
             }
+            FaultKind::Mute => Fault::Mute {
+                path: self.path.take(),
+                after: self.after.take().map_or(Duration::ZERO, |time| time.0),
+                pick: self.pick()?,
+            },
+            FaultKind::Sick => Fault::Sick {
+                at_token: self.at_token.take().ok_or_else(|| missing("at-token"))?,
+                message: self.message.take().unwrap_or_else(|| "scripted sickness".to_owned()),
+            },
             FaultKind::Slow => Fault::Slow {
                 by: self.by.take().ok_or_else(|| missing("by"))?.0,
                 what: self.what.take().unwrap_or_default(),
@@ -144,6 +156,7 @@ impl FaultTable {
             ("context", self.context.is_some()),
             ("batch", self.batch.is_some()),
             ("tokens", self.tokens.is_some()),
+            ("path", self.path.is_some()),
         ];
         keys.iter().find(|(_, given)| *given).map(|(key, _)| *key)
     }

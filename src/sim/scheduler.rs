@@ -136,6 +136,8 @@ pub(crate) struct Scheduler<R> {
     crash: Option<u64>,
     leak: u64,
     dead: bool,
+    /// It hangs for ever.
+    hung: bool,
     gauges: Gauges,
 }
 
@@ -153,6 +155,8 @@ impl<R> Scheduler<R> {
                 | Fault::Status { .. }
                 | Fault::StreamError { .. }
                 | Fault::Truncate { .. }
+                | Fault::Mute { .. }
+                | Fault::Sick { .. }
                 | Fault::Slow { .. } => {}
             }
         }
@@ -172,6 +176,7 @@ impl<R> Scheduler<R> {
             crash,
             leak,
             dead: false,
+            hung: false,
             gauges: Gauges::default(),
             profile,
         }
@@ -259,7 +264,7 @@ impl<R> Scheduler<R> {
     }
 
     fn next(&self) -> Option<(Stamp, Event)> {
-        if self.dead {
+        if self.dead || self.hung {
             return None;
         }
         let prefill = self.prefill.as_ref().map(|(at, _)| (*at, Event::Prefill));
@@ -453,8 +458,11 @@ impl<R> Scheduler<R> {
             && self.gauges.generated_tokens >= after
         {
             self.hang = None;
-            // For ever is a time that no clock reaches.
-            due = pause.map_or(Stamp(u64::MAX / 2), |pause| due + pause);
+            match pause {
+                Some(pause) => due = due + pause,
+                // Whoever comes later waits as well.
+                None => self.hung = true,
+            }
         }
         self.step = Some(due);
     }

@@ -222,6 +222,18 @@ fn a_hang_is_one_long_step() {
 }
 
 #[test]
+fn a_hang_for_ever_outlasts_those_who_give_up() {
+    let mut bench = Bench::with_fault("kind = \"hang\"\nat-token = 2");
+    bench.submit(1, 0, 1, 512, 4);
+    bench.advance(1000);
+    bench.scheduler.abort(1, Stamp(1_000_000_000));
+    bench.submit(2, 1000, 2, 512, 4);
+    bench.advance(100_000);
+    assert_eq!((bench.times(1).len(), bench.times(2).len()), (2, 0));
+    assert_eq!(bench.scheduler.due(), None);
+}
+
+#[test]
 fn a_stalled_stream_pauses_alone() {
     let mut bench = Bench::new("").warmed();
     bench.submit(1, 200, 1, 512, 5);

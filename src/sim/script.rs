@@ -25,6 +25,10 @@ pub(crate) enum Fault {
     StreamError { pick: Pick, at_token: u64, message: String },
     /// The connection is cut after so many tokens.
     Truncate { pick: Pick, at_token: u64 },
+    /// From a time after the start on, requests of a path are read and never answered.
+    Mute { path: Option<String>, after: Duration, pick: Pick },
+    /// Once so many tokens are generated health is an error, and so is every answer.
+    Sick { at_token: u64, message: String },
     /// Times are longer by a fraction.
     Slow { by: f64, what: Slowed, context: Option<u64>, batch: Option<u64> },
     /// Each finished request keeps so many tokens of KV cache for ever.
@@ -130,11 +134,38 @@ pub(crate) fn fate(faults: &[Fault], seed: u64, request: &Asked) -> Fate {
             | Fault::Crash { .. }
             | Fault::DieWhileLoading(_)
             | Fault::Hang { .. }
+            | Fault::Mute { .. }
+            | Fault::Sick { .. }
             | Fault::Slow { .. }
             | Fault::Leak { .. } => {}
         }
     }
     fate
+}
+
+/// Whether paths like this one are counted, since a fault may leave them without an answer.
+pub(crate) fn may_be_mute(faults: &[Fault], asked: &str) -> bool {
+    faults.iter().any(|fault| matches!(fault, Fault::Mute { path, .. } if is_path(path, asked)))
+}
+
+fn is_path(path: &Option<String>, asked: &str) -> bool {
+    path.as_ref().is_none_or(|path| path == asked)
+}
+
+/// Whether a request, counted from 1 on paths that may be mute and so long after the start, is never
+/// answered.
+pub(crate) fn is_mute(
+    faults: &[Fault],
+    seed: u64,
+    asked: &str,
+    ordinal: u64,
+    elapsed: Duration,
+) -> bool {
+    let request = Asked { ordinal, output: u64::MAX };
+    faults.iter().enumerate().any(|(index, fault)| {
+        matches!(fault, Fault::Mute { path, after, pick }
+            if is_path(path, asked) && elapsed >= *after && pick.hits(seed, index, &request))
+    })
 }
 
 /// Factor on a step (or else on a first token) of so many streams at a mean context.
@@ -161,6 +192,15 @@ impl Fault {
     /// The end while loading, if this is one.
     pub(crate) fn while_loading(&self) -> Option<&Death> {
         if let Fault::DieWhileLoading(death) = self { Some(death) } else { None }
+    }
+
+    /// The message of an engine that is sick once it has generated so many tokens, if this is one.
+    pub(crate) fn sick(&self, generated: u64) -> Option<&str> {
+        if let Fault::Sick { at_token, message } = self {
+            (generated >= *at_token).then_some(message)
+        } else {
+            None
+        }
     }
 
     /// The end of a crash, if this is one.
@@ -198,6 +238,19 @@ mod tests {
         assert_eq!(status(3, 100), Some(429));
         assert_eq!(status(4, 100), None);
         assert_eq!(status(3, 1), None);
+    }
+
+    #[test]
+    fn a_path_may_fall_mute_and_so_may_all() {
+        let mute = |path: Option<&str>| {
+            let after = Duration::from_secs(1);
+            [Fault::Mute { path: path.map(str::to_owned), after, pick: Pick::default() }]
+        };
+        let (before, later) = (Duration::from_millis(999), Duration::from_secs(1));
+        assert!(is_mute(&mute(Some("/metrics")), 7, "/metrics", 1, later));
+        assert!(!is_mute(&mute(Some("/metrics")), 7, "/metrics", 1, before));
+        assert!(!is_mute(&mute(Some("/metrics")), 7, "/tokenize", 1, later));
+        assert!(is_mute(&mute(None), 7, "/tokenize", 1, later));
     }
 
     #[test]

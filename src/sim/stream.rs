@@ -152,7 +152,8 @@ impl Stream {
         self.buffer.put_slice(b",\"token_ids\":null}]");
         self.running_usage();
         if chunk.finish.is_some() && !self.wanted.include_usage {
-            let _ = write!(self.buffer, ",\"system_fingerprint\":\"{}\"", self.names.fingerprint);
+            let fingerprint = serde_json::Value::from(self.names.fingerprint.as_str());
+            let _ = write!(self.buffer, ",\"system_fingerprint\":{fingerprint}");
         }
         self.buffer.put_slice(b"}\n\n");
         self.buffer.split().freeze()
@@ -173,10 +174,10 @@ impl Stream {
         let (prompt, made) = (self.wanted.prompt, self.made);
         let head = String::from_utf8_lossy(&self.head);
         format!(
-            "{head}],\"usage\":{{\"prompt_tokens\":{prompt},\"total_tokens\":{},\"completion_tokens\":{made},\"prompt_tokens_details\":{{\"cached_tokens\":{}}}}},\"system_fingerprint\":\"{}\"}}\n\n",
+            "{head}],\"usage\":{{\"prompt_tokens\":{prompt},\"total_tokens\":{},\"completion_tokens\":{made},\"prompt_tokens_details\":{{\"cached_tokens\":{}}}}},\"system_fingerprint\":{}}}\n\n",
             prompt + made,
             self.cached,
-            self.names.fingerprint
+            serde_json::Value::from(self.names.fingerprint.as_str())
         )
         .into()
     }

@@ -70,6 +70,12 @@ impl SourceMap {
         self.files.get(after.checked_sub(1)?)
     }
 
+    /// The same with every text as `mask` has it, each as long as before.
+    pub fn masked(&self, mask: impl Fn(&str) -> String) -> SourceMap {
+        let masked = |file: &SourceFile| SourceFile { text: mask(&file.text), ..file.clone() };
+        SourceMap { files: self.files.iter().map(masked).collect() }
+    }
+
     /// The files, in order of their offsets.
     pub fn files(&self) -> &[SourceFile] {
         &self.files

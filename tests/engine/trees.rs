@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tokgate::engine::Command;
 use tokgate::engine::launch::free_port;
 use tokgate::engine::supervise::{
-    ExitInfo, SuperviseError, become_subreaper, reap_strays, run_supervised, use_executable,
+    ExitInfo, SuperviseError, all_gone, become_subreaper, reap_strays, run_supervised,
+    use_executable,
 };
 
 use super::{PATIENCE, SECOND, Stage, alive, pids, start};
@@ -144,10 +145,17 @@ fn a_whole_tree_is_gone_after_sigkill_of_the_parent() {
     eventually("the tree is gone", || tree.iter().all(|pid| !alive(*pid)));
 }
 
+/// The parent of a process.
+fn parent_of(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().parse().unwrap()
+}
+
 #[test]
 #[ignore = "a process that another test starts"]
-fn as_parent_whose_supervisor_is_killed() {
+fn as_parent_whose_watchers_are_killed() {
     let Some(dir) = dir_of_parent() else { return };
+    let with_guard = std::env::var_os("WITH_GUARD").is_some();
     become_subreaper();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     // A child of its own, which is none of the supervisor's business.
@@ -156,10 +164,15 @@ fn as_parent_whose_supervisor_is_killed() {
         let list = dir.join("pids");
         move || {
             let tree = whole(&list);
-            let shell = std::fs::read_to_string(format!("/proc/{}/stat", tree[0])).unwrap();
-            let supervisor =
-                shell.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().to_owned();
-            std::process::Command::new("kill").args(["-KILL", &supervisor]).status().unwrap();
+            let supervisor = parent_of(tree[0]);
+            let guard = parent_of(supervisor);
+            assert_eq!(parent_of(guard), std::process::id());
+            let both = [guard, supervisor];
+            for pid in &both[usize::from(!with_guard)..] {
+                let kill =
+                    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+                assert!(kill.unwrap().success());
+            }
             tree
         }
     });
@@ -181,14 +194,105 @@ fn as_parent_whose_supervisor_is_killed() {
 }
 
 #[test]
-fn what_a_killed_supervisor_leaves_is_ended_by_the_parent() {
+fn what_killed_watchers_leave_is_ended_by_the_parent() {
+    for env in [vec![], vec![("WITH_GUARD", "1")]] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut parent = parent("trees::as_parent_whose_watchers_are_killed", dir.path(), &env);
+        let mut text = String::new();
+        parent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        let status = parent.wait().unwrap();
+        assert!(text.contains("OUTCOME Unsupervised left=[] bystander=true"), "{text}");
+        assert!(status.success());
+    }
+}
+
+#[test]
+#[ignore = "a process that another test starts"]
+fn as_parent_of_an_unguarded_tree_beside_a_killed_one() {
+    let Some(dir) = dir_of_parent() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let shell = |script: String| Command { argv: vec!["sh".into(), "-c".into(), script] };
+    let writes = |name: &str| format!("echo $$ > {}", dir.join(name).display());
+    let done = dir.join("done");
+    let lasting =
+        format!("{}; while [ ! -e {} ]; do sleep 0.05; done; exit 7", writes("a"), done.display());
+    let lasting = shell(lasting);
+    let short = shell(format!("{}; exec sleep 1000", writes("b")));
+    let kill = |pids: &[u32]| {
+        for pid in pids {
+            std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+        }
+    };
+    let log = dir.join("log");
+    let (lasted, ended) = runtime.block_on(async {
+        let lasting = run_supervised(&lasting, &[], None, &log, PATIENCE);
+        let killing = async {
+            while pids(&dir.join("a")).is_empty() || pids(&dir.join("b")).is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let supervisor = |name: &str| parent_of(pids(&dir.join(name))[0]);
+            let (a, b) = (supervisor("a"), supervisor("b"));
+            kill(&[parent_of(a), parent_of(b), b]);
+        };
+        let other = async {
+            let ended = run_supervised(&short, &[], None, &log, PATIENCE).await;
+            std::fs::write(&done, "").unwrap();
+            ended
+        };
+        let (lasted, ended, ()) = tokio::join!(lasting, other, killing);
+        (lasted, ended)
+    });
+    println!("\nOUTCOME {:?} {:?}", lasted.unwrap(), ended.unwrap());
+}
+
+#[test]
+fn a_supervisor_without_its_guard_is_no_stray() {
     let dir = tempfile::tempdir().unwrap();
-    let mut parent = parent("trees::as_parent_whose_supervisor_is_killed", dir.path(), &[]);
+    let mut parent =
+        parent("trees::as_parent_of_an_unguarded_tree_beside_a_killed_one", dir.path(), &[]);
     let mut text = String::new();
     parent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    let status = parent.wait().unwrap();
-    assert!(text.contains("OUTCOME Unsupervised left=[] bystander=true"), "{text}");
-    assert!(status.success());
+    assert!(parent.wait().unwrap().success(), "{text}");
+    assert!(text.contains("OUTCOME Code(7) Unsupervised"), "{text}");
+}
+
+#[test]
+#[ignore = "a process that another test starts"]
+fn as_parent_that_panics() {
+    let Some(dir) = dir_of_parent() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stage =
+        Stage { dir: tempfile::tempdir_in(&dir).unwrap(), port: free_port("127.0.0.1").unwrap() };
+    let spec = stage.shell(&stubborn(&dir.join("pids")));
+    std::panic::set_hook(Box::new(|_| {}));
+    // As the conductor would, in the middle of what it does, with the launch in its hands.
+    let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let launching = start(&spec);
+            let breaking = async {
+                while pids(&dir.join("pids")).len() < 5 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                panic!("broke");
+            };
+            tokio::join!(launching, breaking)
+        })
+    }));
+    assert!(broken.is_err());
+    let begun = Instant::now();
+    runtime.block_on(all_gone(PATIENCE));
+    let left = pids(&dir.join("pids")).into_iter().filter(|pid| alive(*pid)).count();
+    println!("\nOUTCOME left={left} waited={}", begun.elapsed() < PATIENCE);
+}
+
+#[test]
+fn a_panic_ends_the_engine_and_its_end_can_be_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut parent = parent("trees::as_parent_that_panics", dir.path(), &[]);
+    let mut text = String::new();
+    parent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(parent.wait().unwrap().success(), "{text}");
+    assert!(text.contains("OUTCOME left=0 waited=true"), "{text}");
 }
 
 #[test]

@@ -142,7 +142,9 @@ echo "INFO:     Finished server process [7]"
     let message = broken["message"].as_str().unwrap();
     let cause = "EngineDeadError: EngineCore encountered an issue.";
     assert!(message.starts_with("the engine died: exit code 0; its log says: "), "{message}");
-    assert!(message.ends_with(cause) && !message.contains("ImportError"), "{message}");
+    let first = message.lines().next().unwrap();
+    assert!(first.ends_with(cause) && !message.contains("ImportError"), "{message}");
+    assert!(message.ends_with("INFO:     Finished server process [7]"), "{message}");
 }
 
 /// A project on the simulated engine with faults, which tests prefill.

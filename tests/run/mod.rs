@@ -1,11 +1,12 @@
 //! Whole runs through the command line: on the simulated engine, and on engines that go wrong.
 
+mod baseline;
 mod broken_engines;
 mod command;
 mod engine_metrics;
 mod exit_codes;
 mod heard;
-mod interrupted;
+pub mod interrupted;
 mod judged;
 mod junit;
 mod killed;
@@ -14,8 +15,9 @@ mod measured;
 mod open_loop;
 mod page;
 mod prompted;
-mod resumed;
+pub mod resumed;
+mod selftest;
 mod served;
 mod sharded;
 mod simulated;
-mod written;
+pub mod written;

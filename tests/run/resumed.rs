@@ -270,6 +270,22 @@ fn after_any_finished_cell_a_run_ends_as_if_it_had_not_been_cut() {
 }
 
 #[test]
+fn a_run_goes_on_from_its_journal_alone() {
+    let project = virtually();
+    let once = structure(&project.run(&[]).exits(10));
+    let kept = cut_after(&project, 3);
+    for entry in std::fs::read_dir(project.path().join("out")).unwrap().flatten() {
+        if entry.file_name() != "journal.jsonl" {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let ran = resume(&project, &["--resume", "out"]).exits(10);
+    assert!(bytes(&journal(&project)).starts_with(&kept));
+    assert_eq!(structure(&ran), once);
+    facts_agree(&ran);
+}
+
+#[test]
 fn a_run_goes_on_as_often_as_it_is_cut() {
     let project = virtually();
     project.run(&[]).exits(10);

@@ -26,7 +26,7 @@ min = 1
 fn the_output_directory_is_whole() {
     let project = quick();
     let ran = project.run(&[]).exits(0);
-    for name in ["journal.jsonl", "record.json", "junit.xml", "summary.md"] {
+    for name in ["journal.jsonl", "record.json", "junit.xml", "summary.md", "report.html"] {
         assert!(!ran.read(name).is_empty(), "{name}");
     }
     facts_agree(&ran);

@@ -1,15 +1,6 @@
-//! Commands that hand over, and files that stay where they belong.
+//! Files that stay where they belong.
 
 use super::*;
-
-#[test]
-fn commands_that_hand_over_are_known() {
-    let argv = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    assert!(hands_over(&argv("docker run vllm")));
-    assert!(hands_over(&argv("/usr/bin/srun vllm")));
-    assert!(hands_over(&["sh".to_owned(), "-c".to_owned(), "cd x; exec docker run y".to_owned()]));
-    assert!(!hands_over(&argv("vllm serve docker-model --port 1")));
-}
 
 #[test]
 fn engine_files_stay_in_the_launch_directory() {
@@ -20,4 +11,15 @@ fn engine_files_stay_in_the_launch_directory() {
     for path in ["../escape", "/tmp/absolute", "a/../../b"] {
         assert!(write_files(dir.path(), &file(path)).unwrap_err().contains("outside"), "{path}");
     }
+    // Neither is a link followed, whether it stands for the file, a folder on the way or the directory.
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("engine.yaml"), "mine").unwrap();
+    let link = |from: PathBuf, to: &Path| std::os::unix::fs::symlink(to, from).unwrap();
+    link(dir.path().join("linked"), outside.path());
+    link(dir.path().join("file.yaml"), &outside.path().join("engine.yaml"));
+    for path in ["linked/engine.yaml", "file.yaml"] {
+        assert!(write_files(dir.path(), &file(path)).unwrap_err().contains("link"), "{path}");
+    }
+    assert!(write_files(&dir.path().join("linked"), &file("engine.yaml")).is_err());
+    assert_eq!(std::fs::read_to_string(outside.path().join("engine.yaml")).unwrap(), "mine");
 }

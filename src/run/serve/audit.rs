@@ -34,8 +34,11 @@ pub(super) struct Audit {
 impl Audit {
     /// Takes a request.
     pub(super) fn see(&mut self, trace: &Trace, asked: &Asked) {
-        if matches!(trace.outcome, Outcome::Failed(_)) {
-            return;
+        match trace.outcome {
+            Outcome::Failed(_) => return,
+            // Cut before the server had counted anything.
+            Outcome::Cancelled if trace.usage.is_none() => return,
+            Outcome::Cancelled | Outcome::Complete => {}
         }
         let usage = trace.usage.unwrap_or_default();
         match (asked.input, usage.prompt) {
@@ -178,6 +181,16 @@ mod tests {
         assert_eq!((told[0].0, told[1].0), ("invalid", "invalid"));
         assert!(told[0].1.contains("500 tokens, 510"), "{}", told[0].1);
         assert!(told[1].1.contains("400 of 510"), "{}", told[1].1);
+    }
+
+    #[test]
+    fn a_request_that_was_cut_before_its_first_token_says_nothing() {
+        let mut audit = Audit::default();
+        audit.see(
+            &answer::unanswered(0, Stamp(0), Stamp(9), Outcome::Cancelled),
+            &asked(1000, Cache::Cold),
+        );
+        assert_eq!((audit.prompt_tokens(), faults(&audit).len()), (None, 0));
     }
 
     #[test]

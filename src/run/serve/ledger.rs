@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Stamp};
-use crate::load::{Cancel, Canceller, Client, Failure, Outcome, Trace, answer};
+use crate::load::{Cancel, Canceller, Client, Failure, FailureClass, Outcome, Trace, answer};
 use crate::measure::serve::Note;
 use crate::record::run_record::CellState;
 use crate::suite::model::Amount;
@@ -23,6 +23,8 @@ const FAILURE_REST: Duration = Duration::from_millis(250);
 /// Failures in a row, by the order of sending, that end a load in which no request has ended well, and one
 /// in which some have.
 const HOPELESS: (u64, u64) = (4, 16);
+/// Stalls among those failures that end any load, if each stream has had one: a stall takes the whole idle limit.
+const STALLED: u64 = 4;
 
 /// What those who send share.
 pub(super) struct Ledger {
@@ -63,6 +65,8 @@ pub(super) struct Seen {
 enum Ended {
     Well,
     Failed,
+    /// Failed, by saying nothing for as long as it may.
+    Stalled,
     Cut,
 }
 
@@ -76,6 +80,8 @@ struct Row {
     before: u64,
     /// The last so many of them failed.
     fruitless: u64,
+    /// So many of those stalled.
+    stalled: u64,
 }
 
 impl Row {
@@ -93,8 +99,12 @@ impl Row {
             self.ends.pop_front();
             self.before += 1;
             match ended {
-                Ended::Well => self.fruitless = 0,
+                Ended::Well => (self.fruitless, self.stalled) = (0, 0),
                 Ended::Failed => self.fruitless += 1,
+                Ended::Stalled => {
+                    self.fruitless += 1;
+                    self.stalled += 1;
+                }
                 Ended::Cut => {}
             }
         }
@@ -259,13 +269,14 @@ impl Ledger {
     ) -> bool {
         let ended = match trace.outcome {
             Outcome::Complete => Ended::Well,
+            Outcome::Failed(Failure { class: FailureClass::Stalled, .. }) => Ended::Stalled,
             Outcome::Failed(_) => Ended::Failed,
             Outcome::Cancelled => Ended::Cut,
         };
         self.write(|seen| {
             seen.flying -= 1;
             seen.good += u64::from(ended == Ended::Well);
-            seen.failures += u64::from(ended == Ended::Failed);
+            seen.failures += u64::from(matches!(ended, Ended::Failed | Ended::Stalled));
             seen.row.leave(number, ended);
             seen.warmed += u64::from(!measured);
             if let Some(due) = due {
@@ -295,6 +306,7 @@ impl Ledger {
             let fruitless = seen.row.fruitless;
             fruitless >= never.max(2 * streams) && seen.good == 0
                 || fruitless >= any_more.max(4 * streams)
+                || seen.row.stalled >= STALLED.max(streams)
         })
     }
 
@@ -372,5 +384,11 @@ mod tests {
         let last = row.join();
         row.leave(last, Ended::Cut);
         assert_eq!((row.fruitless, row.ends.len()), (1, 0));
+        let sent: Vec<u64> = (0..3).map(|_| row.join()).collect();
+        row.leave(sent[0], Ended::Stalled);
+        row.leave(sent[1], Ended::Failed);
+        assert_eq!((row.fruitless, row.stalled), (3, 1));
+        row.leave(sent[2], Ended::Well);
+        assert_eq!((row.fruitless, row.stalled), (0, 0));
     }
 }

@@ -5,8 +5,10 @@ use jiff::civil::Date;
 use super::Checker;
 use super::filter::Scope;
 use crate::suite::defaults;
-use crate::suite::file::{At, DateText, DurationText, File, PolicyTable, QuarantineTable};
-use crate::suite::model::{Policy, Quarantine, Test};
+use crate::suite::file::{
+    At, DateText, DurationText, File, PolicyTable, QuarantineTable, TimeLimitText,
+};
+use crate::suite::model::{Policy, Quarantine, Test, TimeLimit};
 use crate::suite::problem::Problem;
 
 impl Checker<'_> {
@@ -38,8 +40,13 @@ impl Checker<'_> {
         }
     }
 
-    fn time_limit(&mut self, at: &At<DurationText>) -> Option<std::time::Duration> {
-        Some(self.duration(Some(at), std::time::Duration::ZERO)).filter(|limit| !limit.is_zero())
+    fn time_limit(&mut self, at: &At<TimeLimitText>) -> Option<TimeLimit> {
+        if at.value.0 == "auto" {
+            return Some(TimeLimit::Auto);
+        }
+        let typed = At { value: DurationText(at.value.0.clone()), span: at.span.clone() };
+        let limit = self.duration(Some(&typed), std::time::Duration::ZERO);
+        Some(limit).filter(|limit| !limit.is_zero()).map(TimeLimit::After)
     }
 
     pub(super) fn quarantines(

@@ -313,6 +313,8 @@ macro_rules! text {
 text! {
     /// A duration as typed.
     DurationText: "a duration with a unit, like \"30s\"";
+    /// A duration or `auto`, as typed.
+    TimeLimitText: "a duration with a unit, like \"4h\", or \"auto\"";
     /// A percentage as typed.
     PercentText: "a percentage, like \"5%\"";
     /// A percentage or `off`, as typed.

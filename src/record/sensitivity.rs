@@ -1,0 +1,297 @@
+//! Sensitivity: which limits of a run would have noticed a loss, and which never would.
+//!
+//! Each metric of each cell is made worse by so much, and the cell is judged again by the rules that
+//! judged it. It decides what counts as noticed; what follows from a limit that notices nothing is the
+//! caller's.
+
+use std::collections::BTreeMap;
+
+use super::RunRecord;
+use super::judgement;
+use super::run_record::{BoundRecord, CellState, Measurement, PlannedCellRecord};
+use crate::judge::lattice::Faults;
+use crate::judge::{BoundVerdict, Severity, Side, Verdict};
+use crate::measure::{Base, Metric, Observations};
+use crate::suite::model::{InconclusivePolicy, Place};
+
+/// No loss beyond this is looked for: a latency a hundred times as long.
+const WORST: f64 = 99.0;
+/// A throughput can't lose more than all of itself, and none at all is never judged.
+const ALMOST_ALL: f64 = 0.999;
+
+/// One limit: a line of the suite and the metric that it bounds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// Where it stands.
+    pub place: Place,
+    /// The expectation's name.
+    pub name: Option<String>,
+    /// The metric.
+    pub metric: Metric,
+    /// What becomes of it in each of its cells, in the order of the plan.
+    pub cells: Vec<Watched>,
+}
+
+/// A limit in one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// Index into the cells of the record.
+    pub cell: usize,
+    /// Index into the bounds of the cell.
+    pub bound: usize,
+    /// What it sees.
+    pub sight: Sight,
+}
+
+/// What a limit sees in a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sight {
+    /// Nothing, whatever the loss.
+    Blind(Blindness),
+    /// What it says of each loss that was asked about.
+    Open {
+        /// In the order of the losses.
+        notices: Vec<Notice>,
+        /// The smallest loss at which it fails, as a fraction; 0 where it fails as things are, `None`
+        /// where no loss makes it fail.
+        from: Option<f64>,
+    },
+}
+
+/// What a limit says of a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// It fails the cell.
+    Fails,
+    /// The loss could be noise.
+    Doubts,
+    /// It holds.
+    Holds,
+}
+
+/// Why a limit sees nothing in a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blindness {
+    /// The cell has no figures: it did not run, does not fit, broke. In the cell's words.
+    Unmeasured(String),
+    /// The cell was measured and this metric was not.
+    Unobserved(String),
+    /// The measurement is invalid, so nothing is judged by it.
+    Invalid(String),
+    /// The cell is expected to be over capacity, which exempts it.
+    Exempt,
+    /// A quarantine excuses the cell.
+    Quarantined,
+}
+
+impl Limit {
+    /// Whether it fails in any cell at any of the losses asked about.
+    pub fn notices(&self) -> bool {
+        self.cells.iter().any(|watched| match &watched.sight {
+            Sight::Open { notices, from } => notices.contains(&Notice::Fails) || *from == Some(0.0),
+            Sight::Blind(_) => false,
+        })
+    }
+
+    /// Whether all of its cells are excused for a while, so that it says nothing by intent.
+    pub fn is_excused(&self) -> bool {
+        let excused = |watched: &Watched| watched.sight == Sight::Blind(Blindness::Quarantined);
+        !self.cells.is_empty() && self.cells.iter().all(excused)
+    }
+
+    /// In how many cells it fails at the loss with this index.
+    pub fn failing(&self, loss: usize) -> usize {
+        let fails = |watched: &&Watched| match &watched.sight {
+            Sight::Open { notices, .. } => notices.get(loss) == Some(&Notice::Fails),
+            Sight::Blind(_) => false,
+        };
+        self.cells.iter().filter(fails).count()
+    }
+
+    /// The cell in which it would notice the smallest loss, with that loss.
+    pub fn nearest(&self) -> Option<(&Watched, f64)> {
+        let open = self.cells.iter().filter_map(|watched| match &watched.sight {
+            Sight::Open { from: Some(from), .. } => Some((watched, *from)),
+            Sight::Open { from: None, .. } | Sight::Blind(_) => None,
+        });
+        open.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// What the limits of a record that can fail a cell see of these losses (fractions, such as 0.05), in
+/// the order of the suite's lines. Limits of another severity than `fail` are meant to fail nothing
+/// and are left out.
+pub fn sensitivity(record: &RunRecord, losses: &[f64]) -> Vec<Limit> {
+    let mut limits: BTreeMap<(String, u32, Metric), Limit> = BTreeMap::new();
+    for (cell, planned) in record.header.cells.iter().enumerate() {
+        for (bound, rule) in planned.bounds.iter().enumerate() {
+            if rule.bound.is_none() || rule.severity != Severity::Fail {
+                continue;
+            }
+            let sight = Cell { record, cell, planned }.sight(bound, rule, losses);
+            let key = (rule.place.file.clone(), rule.place.line, rule.metric);
+            let limit = limits.entry(key).or_insert_with(|| Limit {
+                place: rule.place.clone(),
+                name: rule.name.clone(),
+                metric: rule.metric,
+                cells: Vec::new(),
+            });
+            limit.cells.push(Watched { cell, bound, sight });
+        }
+    }
+    limits.into_values().collect()
+}
+
+/// A cell that is judged again.
+#[derive(Clone, Copy)]
+struct Cell<'a> {
+    record: &'a RunRecord,
+    cell: usize,
+    planned: &'a PlannedCellRecord,
+}
+
+impl Cell<'_> {
+    fn sight(self, bound: usize, rule: &BoundRecord, losses: &[f64]) -> Sight {
+        let outcome = &self.record.cells[self.cell];
+        let words = || outcome.judgement.message.clone().unwrap_or_default();
+        if self.planned.bounds.iter().any(|rule| rule.bound.is_none()) {
+            return Sight::Blind(Blindness::Exempt);
+        }
+        let measurement = match &outcome.state {
+            CellState::Measured(measurement) => measurement,
+            CellState::NotRun { reason } => {
+                return Sight::Blind(Blindness::Unmeasured(reason.clone()));
+            }
+            CellState::Unfit { .. } | CellState::Broken { .. } => {
+                return Sight::Blind(Blindness::Unmeasured(words()));
+            }
+        };
+        if Faults::of(&measurement.checks).invalid {
+            return Sight::Blind(Blindness::Invalid(words()));
+        }
+        let base = rule.metric.base;
+        let judged = outcome.judgement.bounds.get(bound);
+        if !measurement.observations.contains_key(&base)
+            || judged.is_none_or(|judged| judged.verdict == BoundVerdict::NoData)
+        {
+            let why = judged.map(|judged| judged.message.clone()).unwrap_or_default();
+            return Sight::Blind(Blindness::Unobserved(why));
+        }
+        let side = rule.bound.as_ref().map_or(Side::Min, |bound| bound.side);
+        let says = |loss: f64| self.says(measurement, bound, base, side, loss);
+        let from = smallest(side, |loss| says(loss) == Notice::Fails);
+        let excused = self.planned.quarantine.as_ref();
+        if excused.is_some_and(|rule| rule.max_loss.is_none()) {
+            return Sight::Blind(Blindness::Quarantined);
+        }
+        Sight::Open { notices: losses.iter().map(|loss| says(*loss)).collect(), from }
+    }
+
+    /// What the limit says where the metric has lost so much.
+    fn says(
+        self,
+        measurement: &Measurement,
+        bound: usize,
+        base: Base,
+        side: Side,
+        loss: f64,
+    ) -> Notice {
+        let mut worse = measurement.clone();
+        if let Some(observed) = worse.observations.get_mut(&base) {
+            *observed = worsened(observed, base, side, loss);
+        }
+        let header = &self.record.header;
+        let gpus = header.launches.get(self.planned.launch).map_or(1, |launch| launch.gpus);
+        let judgement = judgement::judge_cell(
+            self.planned,
+            &CellState::Measured(Box::new(worse)),
+            &header.policy,
+            gpus,
+            judgement::extendable(self.planned.kind),
+        );
+        let of_bound = judgement.bounds.get(bound).map(|judged| judged.verdict);
+        let excused = judgement.verdict == Verdict::Xfail;
+        let doubt_fails = match header.policy.inconclusive {
+            InconclusivePolicy::Fail | InconclusivePolicy::Point => true,
+            InconclusivePolicy::Warn | InconclusivePolicy::Pass => false,
+        };
+        match of_bound {
+            Some(BoundVerdict::Fail) if !excused => Notice::Fails,
+            Some(BoundVerdict::Inconclusive) if !excused && doubt_fails => Notice::Fails,
+            Some(BoundVerdict::Inconclusive) => Notice::Doubts,
+            Some(
+                BoundVerdict::Fail
+                | BoundVerdict::Clear
+                | BoundVerdict::Close
+                | BoundVerdict::NoData,
+            )
+            | None => Notice::Holds,
+        }
+    }
+}
+
+/// The smallest loss that `fails`, to a thousandth of itself and never closer than a millionth; failing
+/// losses are taken to have no gap.
+fn smallest(side: Side, fails: impl Fn(f64) -> bool) -> Option<f64> {
+    let worst = match side {
+        Side::Min => ALMOST_ALL,
+        Side::Max => WORST,
+    };
+    if fails(0.0) {
+        return Some(0.0);
+    }
+    if !fails(worst) {
+        return None;
+    }
+    let (mut holds, mut broken) = (0.0, worst);
+    while broken - holds > (1e-3 * broken).max(1e-6) {
+        let middle = (holds + broken) / 2.0;
+        if fails(middle) {
+            broken = middle;
+        } else {
+            holds = middle;
+        }
+    }
+    Some(broken)
+}
+
+/// Observations of a metric that has lost so much, towards the bad side of a bound.
+fn worsened(observed: &Observations, base: Base, side: Side, loss: f64) -> Observations {
+    match (side, base) {
+        // A share of nothing is nothing: what has no failures gets so many percent of them.
+        (Side::Max, Base::ErrorRate) => observed.map(|value| (value + 100.0 * loss).min(100.0)),
+        (Side::Min, _) => observed.map(|value| value * (1.0 - loss)),
+        (Side::Max, _) => observed.map(|value| value * (1.0 + loss)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_found_to_a_thousandth() {
+        let found = smallest(Side::Min, |loss| loss >= 0.0731).unwrap();
+        assert!((0.0731..0.0732).contains(&found), "{found}");
+        assert_eq!(smallest(Side::Min, |_| true), Some(0.0));
+        assert_eq!(smallest(Side::Max, |_| false), None);
+        // A count at its limit.
+        assert!(smallest(Side::Min, |loss| loss > 0.0).is_some_and(|loss| loss <= 1e-6));
+        let far = smallest(Side::Max, |loss| loss >= 14.0).unwrap();
+        assert!((14.0..14.02).contains(&far), "{far}");
+    }
+
+    #[test]
+    fn each_kind_of_observation_is_worsened_as_a_whole() {
+        let batches = Observations::Batches { rate: 100.0, means: vec![90.0, 110.0], floor: 1.0 };
+        let worse = worsened(&batches, Base::OutputThroughput, Side::Min, 0.1);
+        let expected = Observations::Batches { rate: 90.0, means: vec![81.0, 99.0], floor: 1.0 };
+        let Observations::Batches { rate, means, floor } = worse else { panic!("{expected:?}") };
+        assert!((rate - 90.0).abs() < 1e-9 && (means[1] - 99.0).abs() < 1e-9 && floor == 1.0);
+        let failures = worsened(&Observations::Exact(0.0), Base::ErrorRate, Side::Max, 0.05);
+        assert_eq!(failures, Observations::Exact(5.0));
+        let waves = Observations::Waves(vec![vec![10.0], vec![20.0, 30.0]]);
+        let worse = worsened(&waves, Base::Ttft, Side::Max, 1.0);
+        assert_eq!(worse, Observations::Waves(vec![vec![20.0], vec![40.0, 60.0]]));
+    }
+}

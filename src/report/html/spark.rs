@@ -1,0 +1,147 @@
+//! Small drawings beside figures: an interval against its limit, observations in their order, how gaps
+//! are distributed. Shapes only; the words beside them have the numbers.
+
+use crate::judge::{Bound, Estimate};
+use crate::measure::Observations;
+
+use super::markup::{Markup, put};
+
+const WIDTH: f64 = 320.0;
+const HEIGHT: f64 = 64.0;
+/// Bars of a distribution.
+const BARS: usize = 40;
+/// Points of a series.
+const MOST: usize = 200;
+
+/// An estimate with its interval against limit and target.
+pub fn gauge(out: &mut Markup, estimate: &Estimate, bound: &Bound) {
+    let (low, high) =
+        (estimate.lower.unwrap_or(estimate.value), estimate.upper.unwrap_or(estimate.value));
+    let all = [low, high, estimate.value, bound.limit, bound.target];
+    if all.iter().any(|value| !value.is_finite()) {
+        return;
+    }
+    let (least, most) = span(all.into_iter());
+    let width = 120.0;
+    let x = |value: f64| 6.0 + (value - least) / (most - least) * (width - 12.0);
+    put!(
+        out,
+        "<svg class=\"gauge\" viewBox=\"0 0 120 20\" width=\"120\" height=\"20\" aria-hidden=\"true\">"
+    );
+    let mut line = |class: &'static str, points: [(f64, f64); 2]| {
+        put!(out, "<polyline class=\"" (class) "\" points=\"");
+        out.points(points);
+        put!(out, "\"/>");
+    };
+    line("axis", [(0.0, 10.0), (width, 10.0)]);
+    line("limit", [(x(bound.limit), 2.0), (x(bound.limit), 18.0)]);
+    if bound.target != bound.limit {
+        line("target", [(x(bound.target), 4.0), (x(bound.target), 16.0)]);
+    }
+    line("range", [(x(low), 10.0), (x(high).max(x(low) + 0.5), 10.0)]);
+    line("value", [(x(estimate.value), 5.0), (x(estimate.value), 15.0)]);
+    put!(out, "</svg>");
+}
+
+/// Values in the order in which they were observed, with a limit where one stands on them.
+pub fn series(out: &mut Markup, values: &[f64], limit: Option<f64>) {
+    let values: Vec<f64> =
+        values.iter().copied().filter(|value| value.is_finite()).take(MOST).collect();
+    let limit = limit.filter(|limit| limit.is_finite());
+    let (low, high) = span(values.iter().copied().chain(limit));
+    let step = WIDTH / values.len().max(1) as f64;
+    let y = |value: f64| HEIGHT - 5.0 - (value - low) / (high - low) * (HEIGHT - 10.0);
+    let x = |at: usize| (at as f64 + 0.5) * step;
+    open(out);
+    if let Some(limit) = limit {
+        put!(out, "<polyline class=\"limit\" points=\"");
+        out.points([(0.0, y(limit)), (WIDTH, y(limit))]);
+        put!(out, "\"/>");
+    }
+    put!(out, "<polyline class=\"line\" points=\"");
+    out.points(values.iter().enumerate().map(|(at, value)| (x(at), y(*value))));
+    put!(out, "\"/>");
+    if values.len() <= 40 {
+        // Points as strokes of no length with round ends: one element for all.
+        for (at, value) in values.iter().enumerate() {
+            put!(out, "<polyline class=\"dot\" points=\"");
+            out.points([(x(at), y(*value)), (x(at) + 0.1, y(*value))]);
+            put!(out, "\"/>");
+        }
+    }
+    put!(out, "</svg>");
+}
+
+/// How samples are distributed: least, greatest, and the share of each of equal steps of ratio.
+pub fn distribution(observations: &Observations) -> Option<(f64, f64, Vec<f64>)> {
+    let counted: Vec<(f64, u64)> = match observations {
+        Observations::Samples(samples) => samples.iter().map(|value| (*value, 1)).collect(),
+        Observations::Histogram(counted) => counted.clone(),
+        Observations::Waves(waves) => waves.iter().flatten().map(|value| (*value, 1)).collect(),
+        Observations::Batches { .. }
+        | Observations::Told(_)
+        | Observations::Exact(_)
+        | Observations::Point(_) => return None,
+    };
+    let counted: Vec<(f64, u64)> =
+        counted.into_iter().filter(|(value, _)| value.is_finite() && *value > 0.0).collect();
+    let total: u64 = counted.iter().map(|(_, count)| count).sum();
+    let low = counted.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
+    let high = counted.iter().map(|(value, _)| *value).fold(0.0, f64::max);
+    if total < 8 || high <= low {
+        return None;
+    }
+    let mut bars = vec![0.0; BARS];
+    for (value, count) in counted {
+        let share = (value / low).ln() / (high / low).ln();
+        bars[((share * BARS as f64) as usize).min(BARS - 1)] += count as f64 / total as f64;
+    }
+    Some((low, high, bars))
+}
+
+/// Bars of a distribution. Heights go by the square root, so that a few stalls are seen beside
+/// thousands of ordinary gaps.
+pub fn bars(out: &mut Markup, shares: &[f64]) {
+    let most = shares.iter().copied().fold(0.0, f64::max);
+    let step = WIDTH / shares.len().max(1) as f64;
+    open(out);
+    put!(out, "<polygon class=\"area\" points=\"");
+    let corner = std::iter::once((0.0, HEIGHT));
+    let tops = shares.iter().enumerate().flat_map(|(at, share)| {
+        let y = HEIGHT - (share / most).sqrt() * (HEIGHT - 4.0);
+        [(at as f64 * step, y), ((at + 1) as f64 * step, y)]
+    });
+    out.points(corner.chain(tops).chain(std::iter::once((WIDTH, HEIGHT))));
+    put!(out, "\"/></svg>");
+}
+
+fn open(out: &mut Markup) {
+    put!(
+        out,
+        "<svg class=\"spark\" viewBox=\"0 0 320 64\" width=\"320\" height=\"64\" aria-hidden=\"true\">"
+    );
+}
+
+/// Least and greatest, apart at least by a little.
+fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    });
+    if high > low { (low, high) } else { (low - 1.0, low + 1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_has_all_of_its_samples_and_shows_the_rare_ones() {
+        let gaps = Observations::Histogram(vec![(7.0, 6000), (8.0, 3999), (700.0, 1)]);
+        let (low, high, shares) = distribution(&gaps).unwrap();
+        assert_eq!((low, high, shares.len()), (7.0, 700.0, BARS));
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert!(shares[0] > 0.5 && shares[BARS - 1] > 0.0);
+        assert_eq!(distribution(&Observations::Samples(vec![3.0; 20])), None, "all alike");
+        assert_eq!(distribution(&Observations::Exact(3.0)), None);
+    }
+}
