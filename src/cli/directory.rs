@@ -17,6 +17,8 @@ use super::remedy;
 
 /// The name of the journal in an output directory.
 pub const JOURNAL: &str = "journal.jsonl";
+/// What the directory's name ends with that an earlier run goes to.
+const PREVIOUS_SUFFIX: &str = ".previous";
 /// Where an earlier run goes when nothing can be made beside the directory.
 const PREVIOUS: &str = "previous";
 /// What an earlier run has left alive is waited for so long: a supervisor whose run was killed ends its
@@ -134,10 +136,11 @@ impl Directory {
             return Ok(None);
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".previous");
+        name.push(PREVIOUS_SUFFIX);
         let (beside, inside) = (path.with_file_name(name), path.join(PREVIOUS));
         let before = || [&beside, &inside].into_iter().any(|it| it.join(JOURNAL).exists());
         if launched_nothing(&journal) || (!journal.exists() && before()) {
+            self.remove_shards()?;
             for file in reports(path).chain(journal.exists().then_some(journal.clone())) {
                 fs::remove_file(&file).map_err(|source| DirectoryError::Io {
                     action: "remove",
@@ -169,6 +172,21 @@ impl Directory {
         Ok(Some(previous))
     }
 
+    /// Removes the folders with the logs of shards that were merged here.
+    fn remove_shards(&self) -> Result<(), DirectoryError> {
+        for name in names(&self.path).unwrap_or_default().iter().filter(|name| is_of_a_shard(name))
+        {
+            let folder = self.path.join(name);
+            let removed = fs::remove_dir_all(&folder);
+            removed.map_err(|source| DirectoryError::Io {
+                action: "remove",
+                path: folder,
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
     /// Removes the reports of an earlier run that could not be moved, since they would be taken for those
     /// of this one, and says which. Its record and its journal stay.
     pub fn withdraw(&self) -> Vec<PathBuf> {
@@ -194,6 +212,14 @@ pub fn survive_size_limits() {
 pub fn reports(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let path = path.to_owned();
     crate::report::FILES.into_iter().map(move |name| path.join(name)).filter(|file| file.is_file())
+}
+
+/// A path as short as the working directory allows.
+pub fn shown(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
+    here.ok()
+        .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
+        .unwrap_or(path.to_owned())
 }
 
 /// Whether a journal tells that nothing was launched.
@@ -275,7 +301,8 @@ fn move_aside(path: &Path, previous: &Path) -> Result<(), DirectoryError> {
         // A run that goes on there holds its lock.
         let lock = Lock::take(previous, "tokgate run (an earlier one is replaced)");
         locked = Some(lock.map_err(|it| DirectoryError::lock(previous, it))?);
-        if journal.exists() {
+        // Of two merged runs neither has a journal, and the older one gives way.
+        if journal.exists() || !path.join(JOURNAL).exists() {
             // The journal last: while it stands, an earlier run is to be removed.
             there.sort_by_key(|name| name == JOURNAL);
             for name in there.iter().filter(|name| *name != LOCK) {
@@ -319,6 +346,23 @@ fn is_ours(name: &str) -> bool {
         || crate::report::FILES.contains(&name)
         || name.starts_with("engine-")
         || name.starts_with("command-")
+        || is_of_a_shard(name)
+}
+
+/// Whether a name is that of the folder with a merged shard's logs: `shard-2-of-4`.
+fn is_of_a_shard(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.strip_prefix("shard-").and_then(|rest| rest.split_once("-of-"));
+    parts.is_some_and(|(shard, of)| number(shard) && number(of))
+}
+
+/// Whether a directory would be moved or removed when [`Directory::clear`] clears `out`. Both are absolute.
+pub fn gives_way(dir: &Path, out: &Path) -> bool {
+    let mut previous = out.file_name().unwrap_or_default().to_owned();
+    previous.push(PREVIOUS_SUFFIX);
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let inside = dir.parent() == Some(out) && (is_ours(&name) || name == PREVIOUS);
+    inside || dir == out.with_file_name(previous)
 }
 
 #[cfg(test)]

@@ -108,16 +108,18 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
     if let Some(signal) = record.signal {
         exit = exit.or(Exit::Signal(signal));
     }
-    if record.header.cells.is_empty() {
+    // A shard may be empty: whether all was run is asked of all of them.
+    if record.header.cells.is_empty() && record.header.shard.is_none() {
         exit = exit.or(Exit::NothingSelected);
     }
     for failure in record.launches.iter().filter_map(|launch| launch.failure.as_ref()) {
         exit = exit.or(if failure.mismatch { Exit::Mismatch } else { Exit::Engine });
     }
-    for cell in &record.cells {
+    for (planned, cell) in record.header.cells.iter().zip(&record.cells) {
+        let stopped = record.origin(planned.launch).stopped;
         exit = exit.or(match cell.judgement.verdict {
             Verdict::Fail => Exit::Limit,
-            Verdict::Error => of_error(record, cell, flags),
+            Verdict::Error => of_error(cell, stopped, flags),
             Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, &cell.judgement) => {
                 Exit::Doubt
             }
@@ -139,13 +141,13 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
     exit
 }
 
-/// What a cell that could not be judged comes to. Never [`Exit::Pass`].
-fn of_error(record: &RunRecord, cell: &CellOutcome, flags: Flags) -> Exit {
+/// What a cell that could not be judged comes to, given why its run ended early. Never [`Exit::Pass`].
+fn of_error(cell: &CellOutcome, stopped: Option<StopReason>, flags: Flags) -> Exit {
     if cell.judgement.class.as_deref() == Some("unjudged") {
         return Exit::Suite;
     }
     match &cell.state {
-        CellState::NotRun { .. } => match record.stopped {
+        CellState::NotRun { .. } => match stopped {
             Some(StopReason::TimeLimit) => Exit::TimeLimit,
             Some(StopReason::Unwritable) => Exit::Unwritten,
             // What stopped the run weighs for itself: a signal, the failures that were too many.

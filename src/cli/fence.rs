@@ -73,6 +73,7 @@ mod tests {
         let (flags, selection) = (Vec::new(), Vec::new());
         let header = make(&HeaderInput {
             plan: &plan,
+            split: None,
             seed: 7,
             machine: &machine,
             flags,

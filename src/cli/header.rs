@@ -9,11 +9,17 @@ use crate::record::provenance::Provenance;
 use crate::record::run_record::{
     BoundRecord, Declared, PlannedCellRecord, PlannedLaunchRecord, QuarantineRecord, RunHeader,
 };
+use crate::record::shard::{Elsewhere, Part};
+use crate::suite::model::EngineSource;
+
+use super::shard::Split;
 
 /// What a header is made of.
 pub struct HeaderInput<'a> {
-    /// The plan.
+    /// The plan, of a shard its part.
     pub plan: &'a Plan,
+    /// The split that it is a part of.
+    pub split: Option<&'a Split>,
     /// Seed of prompts.
     pub seed: u64,
     /// Facts of the machine.
@@ -34,15 +40,11 @@ pub struct HeaderInput<'a> {
 pub fn make(input: &HeaderInput<'_>) -> RunHeader {
     let plan = input.plan;
     let suite = &plan.suite;
-    let launches = plan.launches.iter().map(|launch| {
-        let setting = &suite.settings[launch.setting as usize];
-        PlannedLaunchRecord {
-            name: launch.name.clone(),
-            variant: setting.variant.clone(),
-            gpus: setting.engine.gpus.unwrap_or(1),
-            place: setting.place.clone(),
-        }
-    });
+    let places = match input.split {
+        Some(split) => split.places(true),
+        None => (0..plan.cells.len()).collect(),
+    };
+    let (launches, cells) = contents(plan, &places, input.references);
     let mut header = RunHeader {
         format: 1,
         tokgate: env!("CARGO_PKG_VERSION").to_owned(),
@@ -59,16 +61,55 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         flags: input.flags.clone(),
         selection: input.selection.clone(),
         provenance: input.provenance.clone(),
+        shard: input.split.map(|split| part(split, input.references)),
+        merged: None,
         policy: suite.policy.clone(),
-        launches: launches.collect(),
-        cells: (plan.cells.iter().enumerate())
-            .map(|(index, cell)| planned(plan, cell, index, input.references))
-            .collect(),
+        launches,
+        cells,
     };
     if !input.redactor.is_empty() {
         hide(&mut header, input.redactor);
     }
     header
+}
+
+/// What the record says of a plan's launches and cells. `places`: of each cell its place in the plan that
+/// the references are of.
+fn contents(
+    plan: &Plan,
+    places: &[usize],
+    references: &References,
+) -> (Vec<PlannedLaunchRecord>, Vec<PlannedCellRecord>) {
+    let launches = plan.launches.iter().map(|launch| {
+        let setting = &plan.suite.settings[launch.setting as usize];
+        PlannedLaunchRecord {
+            name: launch.name.clone(),
+            variant: setting.variant.clone(),
+            gpus: setting.engine.gpus.unwrap_or(1),
+            place: setting.place.clone(),
+        }
+    });
+    let cells = plan.cells.iter().zip(places);
+    let cells = cells.map(|(cell, place)| planned(plan, cell, *place, references));
+    (launches.collect(), cells.collect())
+}
+
+/// What the record says of a shard.
+fn part(split: &Split, references: &References) -> Part {
+    let whole = &split.whole;
+    let (launches, cells) = contents(&split.elsewhere(), &split.places(false), references);
+    let started = whole.suite.settings.iter().any(|setting| match setting.engine.source {
+        EngineSource::Url(_) => false,
+        EngineSource::Command(_) | EngineSource::Sim { .. } => true,
+    });
+    Part {
+        shard: split.shard.index,
+        of: split.shard.of,
+        timings: split.timings.clone(),
+        here: whole.suite.hardware.as_ref().map_or(started, |need| need.here),
+        owners: split.owners.clone(),
+        elsewhere: Elsewhere { launches, cells },
+    }
 }
 
 /// Hides secrets in flags and words. Names stay: no secret is part of one.
@@ -79,8 +120,21 @@ fn hide(header: &mut RunHeader, redactor: &Redactor) {
     hide(engine);
     hide(&mut header.path);
     header.tags.iter_mut().chain(&mut header.flags).chain(&mut header.selection).for_each(hide);
-    header.launches.iter_mut().for_each(|launch| hide(&mut launch.place.file));
-    for cell in &mut header.cells {
+    hide_in_plan(&mut header.launches, &mut header.cells, redactor);
+    if let Some(Part { timings, elsewhere, .. }) = &mut header.shard {
+        timings.iter_mut().for_each(|file| hide(&mut file.path));
+        hide_in_plan(&mut elsewhere.launches, &mut elsewhere.cells, redactor);
+    }
+}
+
+fn hide_in_plan(
+    launches: &mut [PlannedLaunchRecord],
+    cells: &mut [PlannedCellRecord],
+    redactor: &Redactor,
+) {
+    let hide = |text: &mut String| *text = redactor.said(text);
+    launches.iter_mut().for_each(|launch| hide(&mut launch.place.file));
+    for cell in cells {
         hide(&mut cell.place.file);
         cell.bounds.iter_mut().for_each(|bound| hide(&mut bound.place.file));
         if let Some(QuarantineRecord { reason, issue, place, .. }) = &mut cell.quarantine {

@@ -19,6 +19,7 @@ use crate::template::TemplateError;
 
 use super::exit::Exit;
 use super::shape::{self, Choice, Overlay, Planned};
+use super::shard::{Sharding, Split};
 use super::{Global, voice};
 
 /// Arguments of `tokgate list`.
@@ -36,6 +37,8 @@ pub struct Args {
     pub(super) choice: Choice,
     #[command(flatten)]
     pub(super) overlay: Overlay,
+    #[command(flatten)]
+    pub(super) sharding: Sharding,
 }
 
 /// How the list is written.
@@ -74,8 +77,14 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     if planned.plan.cells.is_empty() {
         return shape::nothing(&args.suite);
     }
+    let split = match args.sharding.split(&planned.plan) {
+        Ok(split) => split,
+        Err(wrong) => return wrong,
+    };
+    let part = split.as_ref().map(Split::part);
+    let plan = part.as_ref().unwrap_or(&planned.plan);
     let mut out = voice::Veil::new(io::stdout().lock());
-    let written = write(args.format, &planned.plan, &mut out);
+    let written = write(args.format, plan, split.as_ref(), &mut out);
     match written.and_then(|()| Ok(out.close()?)) {
         Ok(()) => Exit::Pass,
         // A reader that closes early, `| head`, has what it wants.
@@ -104,15 +113,20 @@ fn explain(planned: &Planned, key: &str) -> Exit {
     }
 }
 
-/// Writes the list of a plan.
+/// Writes the list of a plan, or of the part of it that a shard is.
 ///
 /// # Errors
 /// The output does not take it, or a launch can't be rendered any more.
-fn write(format: Format, plan: &Plan, out: impl Write) -> Result<(), ListError> {
+fn write(
+    format: Format,
+    plan: &Plan,
+    split: Option<&Split>,
+    out: impl Write,
+) -> Result<(), ListError> {
     let mut out = BufWriter::with_capacity(1 << 16, out);
     match format {
-        Format::Text => text(plan, &mut out)?,
-        Format::Json => json(plan, &mut out)?,
+        Format::Text => text(plan, split, &mut out)?,
+        Format::Json => json(plan, split, &mut out)?,
     }
     out.flush()?;
     Ok(())
@@ -156,7 +170,19 @@ enum Line<'a> {
         /// Seconds at the pace of the limits, engine starts aside.
         estimate: f64,
         plan: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        shard: Option<ShardLine>,
     },
+}
+
+/// Which shard is listed, and what the whole plan has.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ShardLine {
+    index: u32,
+    of: u32,
+    launches_in_all: usize,
+    cells_in_all: usize,
 }
 
 #[derive(Serialize)]
@@ -228,7 +254,7 @@ impl BoundLine {
     }
 }
 
-fn json(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
+fn json(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), ListError> {
     for (index, launch) in plan.launches.iter().enumerate() {
         let spec = plan.preview(index)?;
         let line = Line::Launch {
@@ -280,6 +306,12 @@ fn json(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
         unjudged,
         estimate: tenths(total),
         plan: &plan.hash,
+        shard: split.map(|split| ShardLine {
+            index: split.shard.index,
+            of: split.shard.of,
+            launches_in_all: split.whole.launches.len(),
+            cells_in_all: split.whole.cells.len(),
+        }),
     };
     write_line(out, &summary)?;
     Ok(())
@@ -295,7 +327,7 @@ fn tenths(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10.0).round() / 10.0
 }
 
-fn text(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
+fn text(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), ListError> {
     let mut total = Duration::ZERO;
     let mut unjudged = 0;
     for (index, launch) in plan.launches.iter().enumerate() {
@@ -322,14 +354,24 @@ fn text(plan: &Plan, out: &mut impl Write) -> Result<(), ListError> {
     if !plan.launches.is_empty() {
         writeln!(out)?;
     }
-    write!(
-        out,
-        "{}: {} in {}, about {} at the pace of the limits, engine starts aside",
-        plan.suite.name,
-        counted(plan.cells.len(), "cell", "cells"),
-        counted(plan.launches.len(), "launch", "launches"),
-        rough(total)
-    )?;
+    write!(out, "{}: ", plan.suite.name)?;
+    let (cells, launches) = (plan.cells.len(), plan.launches.len());
+    match split {
+        None => {
+            let launches = counted(launches, "launch", "launches");
+            write!(out, "{} in {launches}", counted(cells, "cell", "cells"))?;
+        }
+        Some(Split { whole, shard, .. }) => write!(
+            out,
+            "shard {} of {}: {cells} of {} in {launches} of {}",
+            shard.index,
+            shard.of,
+            counted(whole.cells.len(), "cell", "cells"),
+            counted(whole.launches.len(), "launch", "launches"),
+        )?,
+    }
+    let time = rough(total);
+    write!(out, ", about {time} at the pace of the limits, engine starts aside")?;
     if unjudged > 0 {
         write!(out, "; nothing is expected of {}", counted(unjudged, "cell", "cells"))?;
     }
@@ -443,7 +485,7 @@ mod tests {
     fn listed(sample: &Sample, format: Format) -> String {
         let plan = expand(Arc::new(sample.suite()), &Selection::default()).unwrap();
         let mut out = Vec::new();
-        write(format, &plan, &mut out).unwrap();
+        write(format, &plan, None, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

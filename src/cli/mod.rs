@@ -14,10 +14,12 @@ mod directory;
 mod exit;
 mod fence;
 mod header;
+mod hindrance;
 mod init;
 mod limit;
 mod list;
 mod lock;
+mod merge;
 mod onlooker;
 mod provenance;
 mod reference;
@@ -29,6 +31,7 @@ mod schema;
 mod secrecy;
 mod selftest;
 mod shape;
+mod shard;
 mod share;
 mod voice;
 
@@ -139,6 +142,8 @@ enum Command {
     Baseline(baseline::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
+    /// Join the shards of a run to one record and its reports
+    Merge(merge::Args),
     /// Name the limits of a finished run that could not fail
     Selftest(selftest::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
@@ -209,6 +214,7 @@ pub fn main() -> ExitCode {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
+        Command::Merge(args) => merge::run(&args, global).into(),
         Command::Selftest(args) => selftest::run(&args).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),

@@ -30,11 +30,9 @@ pub struct References {
     pub relative: BTreeMap<(usize, usize), RelativeRecord>,
     /// Words worth reading.
     pub notes: Vec<String>,
-    /// The values that are to be added to each file once they are measured.
-    pub wanted: BTreeMap<PathBuf, BTreeSet<Key>>,
 }
 
-/// Finds what the relative bounds of a plan are held against, or says everything that is wrong.
+/// Finds what the relative bounds of a plan, of a shard those of the whole one, are held against, or says everything that is wrong.
 ///
 /// `recording`: what is measured is to become a baseline, so that none is needed. `whole`: no cell
 /// was left out, so that one that only a baseline has is worth a word.
@@ -96,7 +94,8 @@ impl Search<'_> {
         let on_missing = self.plan.suite.baseline.on_missing;
         let (shown, comparisons) = (self.file.display().to_string(), self.comparisons);
         let empty = |asked: &Asked<'_>, runs: Vec<f64>, sees| {
-            let record = RelativeRecord { file: shown.clone(), runs, comparisons, sees };
+            let (file, recorded) = (shown.clone(), false);
+            let record = RelativeRecord { file, runs, comparisons, recorded, sees };
             ((asked.index, asked.position), record)
         };
         if recording {
@@ -164,15 +163,15 @@ impl Search<'_> {
                     self.file.display(),
                     told(&missing_keys)
                 ));
-                let wanted = found.wanted.entry(self.file.to_owned()).or_default();
-                wanted.extend(missing.iter().map(|(key, _)| key.clone()));
             }
         }
         if self.whole {
             self.extra(&baseline, &tests, found);
         }
-        let empties = missing.iter().map(|(_, one)| empty(one, Vec::new(), None));
-        found.relative.extend(empties.collect::<Vec<_>>());
+        found.relative.extend(missing.iter().map(|(_, one)| {
+            let (at, record) = empty(one, Vec::new(), None);
+            (at, RelativeRecord { recorded: on_missing == OnMissing::Record, ..record })
+        }));
         let level = family_level(self.plan.suite.policy.alpha, self.comparisons);
         found.relative.extend(known.iter().filter(|_| !self.failed).map(|(one, line)| {
             let runs = line.runs();

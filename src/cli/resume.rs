@@ -14,7 +14,7 @@ use crate::report::message;
 
 use super::directory::{Directory, JOURNAL};
 use super::exit::Exit;
-use super::say;
+use super::{say, shard};
 
 /// Cells that a message names.
 const NAMED: usize = 3;
@@ -188,6 +188,7 @@ fn other_plan(began: &RunHeader, now: &RunHeader, seed: Option<u64>) -> Vec<Stri
     if began.tokgate != now.tokgate {
         found.push(format!("it began with tokgate {}, this is {}", began.tokgate, now.tokgate));
     }
+    found.extend(shard::other(began, now));
     let same_cells = began.launches.len() == now.launches.len()
         && began.cells.len() == now.cells.len()
         && began.cells.iter().zip(&now.cells).all(|(was, is)| {
@@ -278,6 +279,7 @@ pub fn command(header: &RunHeader, more: &[String], dir: &Path) -> String {
     let mut words = vec!["tokgate".to_owned(), "run".to_owned(), header.path.clone()];
     words.extend(header.selection.iter().cloned());
     words.extend(shaping(&header.flags));
+    words.extend(shard::flags(header));
     words.extend(more.iter().cloned());
     words.extend(["--resume".to_owned(), dir.to_string_lossy().into_owned()]);
     crate::report::sanitise::line(&shell_words::join(words))

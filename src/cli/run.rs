@@ -27,21 +27,25 @@ use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time
 use crate::suite::model::TimeLimit;
 
 use super::annotate::Annotations;
-use super::directory::{self, Directory, DirectoryError};
+use super::directory::{Directory, shown};
 use super::exit::{self, Exit};
 use super::fence::Fence;
 use super::header::{self, HeaderInput};
+use super::hindrance;
 use super::limit::{self, Limits};
 use super::onlooker::{Onlooker, Seen, Trouble, failures};
 use super::provenance;
 use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
+use super::shard::{Sharding, Split, default_directory};
 use super::share::Shares;
 use super::{Global, say, secrecy};
 
 /// Room that is held back for the end of a run, in bytes: what the results of a small one need.
-const ROOM: usize = 256 * 1024;
+pub(super) const ROOM: usize = 256 * 1024;
+/// What did not happen where there is no output directory.
+const LAUNCHED_NOTHING: &str = "nothing was launched";
 /// How long the end of engines is waited for when this program broke.
 const ENDING: Duration = Duration::from_secs(6);
 
@@ -55,10 +59,12 @@ pub struct Args {
     pub(super) choice: Choice,
     #[command(flatten)]
     pub(super) overlay: Overlay,
+    #[command(flatten)]
+    pub(super) sharding: Sharding,
     /// Seed of prompts and of the simulated engine [default: random]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
-    /// Write results to DIR [default: tokgate-out/<suite>]
+    /// Write results to DIR [default: tokgate-out/<suite>, of a shard tokgate-out/<suite>.shard-m-of-n]
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
     /// Go on with the unfinished run in DIR; auto: with the one in the output directory if there is one
@@ -153,7 +159,9 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
 
 /// A suite ready to run.
 pub(super) struct Ready {
+    /// The plan, of a shard its part.
     pub(super) plan: Plan,
+    split: Option<Split>,
     pub(super) provenance: Provenance,
     references: References,
     /// Whether suite or plan gave warnings.
@@ -171,7 +179,11 @@ pub(super) fn prepare(
     machine: &hardware::Facts,
     recording: bool,
 ) -> Result<Ready, Exit> {
-    let planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let mut planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let split = args.sharding.split(&planned.plan)?;
+    if let Some(split) = &split {
+        planned.plan = split.part();
+    }
     let missing = shape::missing_data(&planned);
     if !missing.is_empty() {
         super::say_as_is(&missing.render(global.color_stderr()));
@@ -182,15 +194,17 @@ pub(super) fn prepare(
     if warned && !global.quiet {
         super::say_as_is(&warnings.render(global.color_stderr()));
     }
-    if plan.cells.is_empty() {
+    if plan.cells.is_empty() && split.is_none() {
         return Err(shape::nothing(path));
     }
     expired(&plan)?;
-    let provenance = provenance::of(&plan, machine);
+    // What other shards run is checked and hidden here too: one plan, one outcome, whatever the shard.
+    let all = split.as_ref().map_or(&plan, |split| &split.whole);
+    let provenance = provenance::of(all, machine);
     let whole = args.choice.is_empty() && plan.suite.select.is_empty();
-    let references = reference::resolve(&plan, &provenance, recording, whole)?;
-    let (secrets, redactor) = secrecy::of_run(&plan)?;
-    Ok(Ready { plan, provenance, references, warned, secrets, redactor })
+    let references = reference::resolve(all, &provenance, recording, whole)?;
+    let (secrets, redactor) = secrecy::of_run(all)?;
+    Ok(Ready { plan, split, provenance, references, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -219,14 +233,18 @@ pub(super) fn carry_out(
         Some(Resume::Dir(dir)) => Some(dir.clone()),
         Some(Resume::Auto) | None => args.out.clone(),
     };
-    let out = resumed.unwrap_or_else(|| Path::new("tokgate-out").join(&suite.name));
+    let out = resumed.unwrap_or_else(|| default_directory(&suite.name, args.sharding.shard));
     let command = ready.redactor.text(&format!("tokgate run {}", suite.path));
     let directory = match Directory::open(&out, &command) {
         Ok(directory) => directory,
-        Err(error) => return unopened(&error, &out),
+        Err(error) => {
+            hindrance::unopened(&error, &out, LAUNCHED_NOTHING);
+            return Exit::Unwritten;
+        }
     };
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
+        split: ready.split.as_ref(),
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         machine,
         flags: flags(args),
@@ -250,7 +268,10 @@ pub(super) fn carry_out(
                 }
                 begin(&directory, header, args.junit_dialect)
             }
-            Err(error) => return unmoved(&error, &directory),
+            Err(error) => {
+                hindrance::unmoved(&error, &directory, LAUNCHED_NOTHING);
+                return Exit::Unwritten;
+            }
         },
         Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, args.junit_dialect),
         Ok(Course::Finished(history)) => {
@@ -270,7 +291,7 @@ pub(super) fn carry_out(
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
                     conclude(ready, args, global, &directory, seen)
-                        .or(super::baseline::supplement(&seen.record, &ready.references.wanted))
+                        .or(super::baseline::supplement(&seen.record))
                 }
                 None => Exit::Unwritten,
             };
@@ -282,49 +303,10 @@ pub(super) fn carry_out(
         }
         Err(Trouble { said, help }) => {
             say(&format!("error: {said}"));
-            say(&format!("  help: nothing was launched; {help}"));
+            say(&format!("  help: {LAUNCHED_NOTHING}; {help}"));
             Exit::Unwritten
         }
     }
-}
-
-/// Says why there is no output directory.
-fn unopened(error: &DirectoryError, out: &Path) -> Exit {
-    say(&format!("error: {error}"));
-    say(&format!("  help: nothing was launched; {}", error.help()));
-    match error {
-        DirectoryError::Locked { .. } => {}
-        DirectoryError::Io { .. }
-        | DirectoryError::Alive { .. }
-        | DirectoryError::Foreign { .. } => {
-            if directory::reports(out).next().is_some() {
-                say(&format!("  note: the reports in {} are an earlier run's", out.display()));
-            }
-        }
-    }
-    Exit::Unwritten
-}
-
-/// Says why an earlier run can't be moved out of the way, and takes its reports away, since they would
-/// be taken for this one's.
-fn unmoved(error: &DirectoryError, directory: &Directory) -> Exit {
-    let withdrawn = directory.withdraw();
-    say(&format!("error: {error}"));
-    say(&format!("  help: nothing was launched; {}", error.help()));
-    let dir = shown(&directory.path);
-    if !withdrawn.is_empty() {
-        let names = withdrawn.iter().filter_map(|file| file.file_name()?.to_str());
-        say(&format!(
-            "  note: {} of the earlier run were removed, so that nobody takes them for this one's; \
-             `tokgate report {}` renders them again",
-            names.collect::<Vec<_>>().join(", "),
-            dir.display()
-        ));
-    }
-    if directory::reports(&directory.path).next().is_some() {
-        say(&format!("  note: what stands in {} is an earlier run's", dir.display()));
-    }
-    Exit::Unwritten
 }
 
 /// A session of a run, on disk before anything is launched.
@@ -520,14 +502,6 @@ fn conclude(
     }
     say(&console::last_line(&seen.record));
     exit
-}
-
-/// A path as short as the working directory allows.
-fn shown(path: &Path) -> PathBuf {
-    let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
-    here.ok()
-        .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
-        .unwrap_or(path.to_owned())
 }
 
 /// The flags that selected cells.

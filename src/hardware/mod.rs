@@ -76,11 +76,30 @@ impl Facts {
         found
     }
 
+    /// What tells this kind of machine from another, by name; nothing that two machines of one kind differ in.
+    pub fn properties(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("system", self.os.clone()),
+            ("CPU", self.cpu.clone()),
+            ("cores", self.cores.to_string()),
+            // In steps that are wider than what a kernel keeps for itself.
+            (
+                "memory",
+                format!("{:.0} GiB", (self.memory as f64 / f64::from(1 << 30) / 4.0).round() * 4.0),
+            ),
+            (GPUS, self.gpu_words()),
+            ("GPU driver", self.driver.clone().unwrap_or_default()),
+        ]
+    }
+
     fn gpu_words(&self) -> String {
         let words = |gpu: &Gpu| format!("{} ({})", gpu.name, gibibytes(gpu.memory));
         self.gpus.iter().map(words).collect::<Vec<_>>().join(", ")
     }
 }
+
+/// The name of the property that tells the GPUs.
+pub const GPUS: &str = "GPUs";
 
 fn gibibytes(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))

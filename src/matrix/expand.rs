@@ -170,6 +170,7 @@ fn group(cells: &mut [Cell], names: &[String]) -> Vec<PlannedLaunch> {
             last = Some(cell.launch);
             launches.push(PlannedLaunch {
                 name: names[cell.launch as usize].clone(),
+                number: cell.launch,
                 setting: cell.setting,
                 cells: position..position,
             });

@@ -10,6 +10,7 @@ pub mod launch;
 pub mod naming;
 pub mod scene;
 pub mod select;
+pub mod shard;
 mod sighting;
 pub mod spec;
 pub mod tool;
@@ -24,6 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use expand::expand;
+pub use shard::Shard;
 pub use spec::{RenderedRequest, Runtime};
 pub use tool::CommandSpec;
 
@@ -55,6 +57,9 @@ pub struct Plan {
 pub struct PlannedLaunch {
     /// The axis values that tell it from the others, else `engine`.
     pub name: String,
+    /// Its number among all launches of the suite, whatever is selected: prompts and `launch.id` follow
+    /// from it.
+    pub number: u32,
     /// Index into `suite.settings`.
     pub setting: u32,
     /// Its cells, as a range of `Plan::cells`.

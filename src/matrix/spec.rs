@@ -77,6 +77,16 @@ impl Plan {
         digest[..8].iter().fold(0, |seed, byte| (seed << 8) | u64::from(*byte)) >> 1
     }
 
+    /// `launch.id` of templates: no other engine start has it.
+    fn launch_id(&self, launch: usize, runtime: &Runtime) -> String {
+        let launch = self.launches[launch].number;
+        let Runtime { run_id, session, launch_ordinal, .. } = runtime;
+        match session {
+            0 => format!("{run_id}-{launch}-{launch_ordinal}"),
+            session => format!("{run_id}-r{session}-{launch}-{launch_ordinal}"),
+        }
+    }
+
     /// The name of a launch in file names: with the session once the run was resumed, and with the
     /// ordinal from a session's second engine on.
     fn stem(&self, launch: usize, (session, ordinal): (usize, usize)) -> String {
@@ -106,7 +116,7 @@ impl Plan {
                 let dir = runtime.out_dir.join(self.stem(launch, runtime.start()));
                 let seed = self.engine_seed(launch, runtime);
                 let occasion = Occasion {
-                    id: &launch_id(launch, runtime),
+                    id: &self.launch_id(launch, runtime),
                     dir: &dir.to_string_lossy(),
                     moment: Moment::Running(runtime),
                     seed,
@@ -265,19 +275,10 @@ impl Plan {
         let name = self.cell_file(cell);
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         Role::Cell {
-            launch: launch_id(launch, runtime),
+            launch: self.launch_id(launch, runtime),
             launch_dir: text(runtime.out_dir.join(&stem)),
             dir: text(runtime.out_dir.join("cells").join(stem).join(name)),
         }
-    }
-}
-
-/// `launch.id` of templates: no other engine start has it.
-fn launch_id(launch: usize, runtime: &Runtime) -> String {
-    let Runtime { run_id, session, launch_ordinal, .. } = runtime;
-    match session {
-        0 => format!("{run_id}-{launch}-{launch_ordinal}"),
-        session => format!("{run_id}-r{session}-{launch}-{launch_ordinal}"),
     }
 }
 

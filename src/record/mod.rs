@@ -8,9 +8,11 @@ pub mod event;
 pub mod history;
 pub mod journal;
 pub mod judgement;
+pub mod merge;
 pub mod provenance;
 pub mod run_record;
 pub mod sensitivity;
+pub mod shard;
 pub mod wording;
 
 pub use event::Event;

@@ -28,7 +28,7 @@ pub struct RunHeader {
     pub path: String,
     /// `suite.tags`.
     pub tags: Vec<String>,
-    /// Hash of the plan.
+    /// Hash of the plan; of a shard that of the whole plan.
     pub plan_hash: String,
     /// Seed of prompts and arrivals.
     pub seed: u64,
@@ -45,6 +45,12 @@ pub struct RunHeader {
     /// What was selected, in command line spelling: `-E` and `--skip`, each with its selector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selection: Vec<String>,
+    /// Which part of the plan it carries out, where it is a shard; launches and cells are those of the part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<super::shard::Part>,
+    /// Which shards it was merged from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<super::shard::Merged>,
     /// What its figures belong to.
     #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
     pub provenance: Provenance,
@@ -143,6 +149,9 @@ pub struct RelativeRecord {
     pub runs: Vec<f64>,
     /// How many comparisons share `policy.alpha`.
     pub comparisons: u64,
+    /// Whether the file lacks it and gets what this run measures (`on-missing = "record"`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recorded: bool,
     /// The smallest loss, as a fraction, that fails 19 times out of 20 by the noise of these runs.
     pub sees: Option<f64>,
 }
@@ -450,7 +459,7 @@ impl RunRecord {
         counts
     }
 
-    fn finish(&mut self, index: usize, state: &CellState, seconds: f64) {
+    pub(super) fn finish(&mut self, index: usize, state: &CellState, seconds: f64) {
         if index < self.cells.len() {
             let judgement = self.judge(index, state);
             self.cells[index] = CellOutcome { state: state.clone(), judgement, seconds };
@@ -500,7 +509,7 @@ fn other_engine(before: &crate::engine::Facts, now: &crate::engine::Facts) -> Op
 }
 
 /// The reason of a cell whose turn has not come.
-const NOT_RUN: &str = "not run";
+pub(super) const NOT_RUN: &str = "not run";
 
 #[cfg(test)]
 pub(crate) mod tests;

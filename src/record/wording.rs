@@ -278,6 +278,7 @@ mod tests {
             file: "baselines/h200.jsonl".into(),
             runs: vec![7302.0, 7302.0, 7302.0],
             comparisons: 36,
+            recorded: false,
             sees: Some(0.0412),
         };
         let limits = Bound { side, target: 1.0, limit };

@@ -12,6 +12,7 @@ use crate::record::RunRecord;
 use crate::record::run_record::{
     CellOutcome, CellState, LaunchOutcome, PlannedCellRecord, PlannedLaunchRecord, UnfitClass,
 };
+use crate::record::shard::Origin;
 use crate::suite::model::Place;
 
 use super::count::inconclusive_fails;
@@ -36,10 +37,6 @@ const MOST_FAILED: usize = 48 * 1024;
 pub struct Cases {
     /// The suite's name.
     pub name: String,
-    /// When the run began, RFC 3339.
-    pub started: String,
-    /// Name of the machine.
-    pub hostname: String,
     /// The suite file.
     pub file: String,
     /// One for each launch.
@@ -51,6 +48,10 @@ pub struct Cases {
 pub struct Suite {
     /// `<suite>[.<variant>].<launch>`.
     pub name: String,
+    /// When the run that it belongs to began, RFC 3339.
+    pub started: String,
+    /// Name of the machine.
+    pub hostname: String,
     /// Facts of the launch.
     pub properties: Vec<(String, String)>,
     /// The start of the engine, then the cells.
@@ -121,15 +122,9 @@ pub fn cases(record: &RunRecord) -> Cases {
         .map(|(index, planned)| suite(record, index, planned))
         .collect();
     if header.cells.is_empty() {
-        suites.push(nothing_selected(record));
+        suites.push(without_cells(record));
     }
-    let mut cases = Cases {
-        name: line(&header.suite),
-        started: line(&header.started),
-        hostname: line(&header.machine.hostname),
-        file: line(&header.path),
-        suites,
-    };
+    let mut cases = Cases { name: line(&header.suite), file: line(&header.path), suites };
     make_unique(&mut cases);
     fit(&mut cases, MOST_IN_ALL);
     cases
@@ -142,6 +137,7 @@ fn suite(record: &RunRecord, index: usize, planned: &PlannedLaunchRecord) -> Sui
         None => header.suite.clone(),
     };
     let outcome = record.launches.get(index);
+    let origin = record.origin(index);
     let mut cases = vec![launch_case(record, index, planned, outcome, &prefix)];
     let cells = header.cells.iter().zip(&record.cells);
     cases.extend(
@@ -151,11 +147,15 @@ fn suite(record: &RunRecord, index: usize, planned: &PlannedLaunchRecord) -> Sui
     );
     let mut properties = vec![
         ("tokgate.version".to_owned(), line(&header.tokgate)),
-        ("run.id".to_owned(), line(&header.run_id)),
-        ("run.seed".to_owned(), header.seed.to_string()),
+        ("run.id".to_owned(), line(origin.run_id)),
+        ("run.seed".to_owned(), origin.seed.to_string()),
         ("plan.hash".to_owned(), line(&header.plan_hash)),
         ("policy.alpha".to_owned(), header.policy.alpha.to_string()),
     ];
+    if let Some((shard, of)) = origin.shard {
+        properties.push(("shard".to_owned(), format!("{shard}/{of}")));
+        properties.push(("plan.cells".to_owned(), header.planned_cells().to_string()));
+    }
     if let Some(outcome) = outcome {
         let command = shell_words::join(&outcome.command);
         if !command.is_empty() {
@@ -169,12 +169,18 @@ fn suite(record: &RunRecord, index: usize, planned: &PlannedLaunchRecord) -> Sui
             properties.extend(capacity.map(|n| ("engine.kv-capacity".to_owned(), n.to_string())));
         }
     }
-    let machine = &header.machine;
+    let machine = origin.machine;
     let gpu = machine.gpus.first().map(|gpu| format!("{} × {}", machine.gpus.len(), gpu.name));
     properties.extend(gpu.map(|gpu| ("machine.gpu".to_owned(), line(&gpu))));
     let driver = machine.driver.iter().map(|d| ("machine.driver".to_owned(), line(d)));
     properties.extend(driver);
-    Suite { name: line(&format!("{prefix}.{}", planned.name)), properties, cases }
+    Suite {
+        name: line(&format!("{prefix}.{}", planned.name)),
+        started: line(origin.started),
+        hostname: line(&machine.hostname),
+        properties,
+        cases,
+    }
 }
 
 fn launch_case(
@@ -211,7 +217,13 @@ fn launch_case(
                 let message = cells().next().and_then(message::of_cell).unwrap_or_default();
                 Standing::Skipped(Note::new("hardware", message, &[], MOST_PLAIN))
             } else if cells().all(untouched) {
-                Standing::Error(Note::new("not-run", "not run".into(), &[], MOST_PLAIN))
+                let message = match record.origin(index) {
+                    Origin { missing: true, shard: Some((shard, of)), .. } => {
+                        format!("not run: shard {shard} of {of} is missing")
+                    }
+                    Origin { .. } => "not run".to_owned(),
+                };
+                Standing::Error(Note::new("not-run", message, &[], MOST_PLAIN))
             } else {
                 Standing::Plain
             }
@@ -328,19 +340,35 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
     }
 }
 
-/// A run without a cell is no success, and some consumers refuse a file without a case.
-fn nothing_selected(record: &RunRecord) -> Suite {
-    let message = "no cell was selected: nothing was measured".to_owned();
-    let name = line(&record.header.suite);
+/// The one case of a run without cells, since some consumers refuse a file without a case: an error, but
+/// for a shard that is empty because there are more shards than launches.
+fn without_cells(record: &RunRecord) -> Suite {
+    let header = &record.header;
+    let (case, standing) = match &header.shard {
+        Some(part) => {
+            let launches = super::count::plural(header.planned_launches(), "launch");
+            let message = format!("the plan has {launches}, none of them for this shard");
+            let note = Note::new("empty-shard", message, &[], MOST_PLAIN);
+            (format!("shard {} of {}", part.shard, part.of), Standing::Skipped(note))
+        }
+        None => {
+            let message = "no cell was selected: nothing was measured".to_owned();
+            let note = Note::new("no-cell", message, &[], MOST_PLAIN);
+            ("selection".to_owned(), Standing::Error(note))
+        }
+    };
+    let name = line(&header.suite);
     Suite {
         name: name.clone(),
+        started: line(&header.started),
+        hostname: line(&header.machine.hostname),
         properties: vec![],
         cases: vec![Case {
             classname: name,
-            name: "selection".into(),
+            name: case,
             millis: 0,
-            place: Place { file: line(&record.header.path), line: 1 },
-            standing: Standing::Error(Note::new("no-cell", message, &[], MOST_PLAIN)),
+            place: Place { file: line(&header.path), line: 1 },
+            standing,
             properties: vec![],
             output: String::new(),
         }],

@@ -17,6 +17,7 @@ use super::count::{Counts, inconclusive_fails, plural};
 use super::figure::{self, Figure, Headline};
 use super::grid::{self, Block, Mark, Sheet, Tone};
 use super::message;
+use super::part;
 
 pub use super::count::last_line;
 
@@ -39,6 +40,9 @@ pub fn render(record: &RunRecord, width: usize, color: bool, extent: Extent) -> 
     let page = Page { record, width: width.max(40), color };
     let mut out = String::new();
     page.wrapped(&mut out, "", &message::title(record), Paint::Bold);
+    if let Some(part) = part::words(record) {
+        page.wrapped(&mut out, "", &part, Paint::Dim);
+    }
     match extent {
         Extent::Whole => {
             for sheet in grid::sheets(record) {
@@ -442,6 +446,8 @@ pub fn verdict_word(record: &RunRecord) -> (&'static str, Tone) {
         ("NOT JUDGED", Tone::Bad)
     } else if undecided {
         ("UNDECIDED", Tone::Bad)
+    } else if record.header.cells.is_empty() && record.header.shard.is_some() {
+        ("NOTHING TO DO", Tone::Good)
     } else if record.header.cells.is_empty() {
         ("NOTHING SELECTED", Tone::Bad)
     } else {

@@ -7,6 +7,8 @@ use crate::record::RunRecord;
 use crate::record::run_record::{CellState, Judgement};
 use crate::suite::model::InconclusivePolicy;
 
+use super::part;
+
 /// Cells by verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -87,12 +89,13 @@ impl Counts {
 /// The last line of a run: all counts, and how long it took.
 pub fn last_line(record: &RunRecord) -> String {
     let counts = Counts::of(record).sentence();
+    let shards = part::suffix(record);
     match record.seconds {
         Some(seconds) if record.header.virtual_time => {
-            format!("{counts} in {} of virtual time", elapsed(seconds))
+            format!("{counts} in {} of virtual time{shards}", elapsed(seconds))
         }
-        Some(seconds) => format!("{counts} in {}", elapsed(seconds)),
-        None => format!("{counts}; the run has not ended"),
+        Some(seconds) => format!("{counts} in {}{shards}", elapsed(seconds)),
+        None => format!("{counts}{shards}; the run has not ended"),
     }
 }
 

@@ -54,6 +54,8 @@ fn header(suite: &str) -> RunHeader {
         },
         flags: vec!["--seed".into(), "42".into()],
         selection: Vec::new(),
+        shard: None,
+        merged: None,
         provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,

@@ -108,6 +108,9 @@ fn parse(path: &Path, text: &str) -> Result<RunRecord, Unreadable> {
         let message = format!("cell {} names launch {} of {launches}", cell.id, cell.launch);
         return Err(Unreadable::Misfit { path: path.to_owned(), message });
     }
+    if let Some(message) = record.header.misfit() {
+        return Err(Unreadable::Misfit { path: path.to_owned(), message });
+    }
     Ok(record)
 }
 

@@ -41,7 +41,7 @@ fn rich(cases: &Cases) -> String {
         let mut out = TestSuite::new(suite.name.as_str());
         out.set_time(time);
         for (name, value) in
-            [("timestamp", &cases.started), ("hostname", &cases.hostname), ("file", &cases.file)]
+            [("timestamp", &suite.started), ("hostname", &suite.hostname), ("file", &cases.file)]
         {
             if !value.is_empty() {
                 out.extra.insert(name.into(), XmlString::new(value));
@@ -88,18 +88,18 @@ fn rich_case(case: &Case) -> TestCase {
 }
 
 fn strict(cases: &Cases) -> String {
-    let started: Option<jiff::Timestamp> = cases.started.parse().ok();
-    let started = started
-        .and_then(|at| junit_report::OffsetDateTime::from_unix_timestamp(at.as_second()).ok())
-        .unwrap_or(junit_report::OffsetDateTime::UNIX_EPOCH);
     let mut report = junit_report::Report::new();
     for suite in &cases.suites {
         let mut out = junit_report::TestSuite::new(&suite.name);
+        let started: Option<jiff::Timestamp> = suite.started.parse().ok();
+        let started = started
+            .and_then(|at| junit_report::OffsetDateTime::from_unix_timestamp(at.as_second()).ok())
+            .unwrap_or(junit_report::OffsetDateTime::UNIX_EPOCH);
         out.set_timestamp(started);
         // Jenkins puts a package before the suite's name, where it would be noise.
         out.package.clear();
-        if !cases.hostname.is_empty() {
-            out.hostname.clone_from(&cases.hostname);
+        if !suite.hostname.is_empty() {
+            out.hostname.clone_from(&suite.hostname);
         }
         out.add_testcases(suite.cases.iter().zip(plain_times(suite)).map(strict_case));
         report.add_testsuite(out);

@@ -16,6 +16,7 @@ use super::engine;
 use super::figure::{self, Headline};
 use super::grid::{self, Block, Sheet};
 use super::message;
+use super::part;
 use super::sanitise::{line, lines, markdown};
 
 /// A job summary on GitHub is dropped as a whole beyond 1 MiB.
@@ -28,6 +29,9 @@ pub fn render(record: &RunRecord) -> String {
     out.push(&format!("# {word}: {}\n\n", markdown(&record.header.suite)));
     out.push(&format!("{}\n\n", markdown(&last_line(record))));
     out.push(&format!("{}\n", markdown(&message::title(record))));
+    if let Some(part) = part::words(record) {
+        out.push(&format!("\n{}\n", markdown(&part)));
+    }
     launches(record, &mut out);
     let not_run = |at: usize| matches!(record.cells[at].state, CellState::NotRun { .. });
     cells(record, &mut out, "What needs an eye", |record, at| {
@@ -195,9 +199,13 @@ fn facts(record: &RunRecord, out: &mut Budget) {
         ("suite", header.path.clone()),
         ("started", header.started.clone()),
         ("run", header.run_id.clone()),
-        ("seed", header.seed.to_string()),
         ("tokgate", header.tokgate.clone()),
     ];
+    // Shards have their own, told below.
+    let whole = header.merged.is_none();
+    if whole {
+        rows.insert(3, ("seed", header.seed.to_string()));
+    }
     if let Some(last) = record.resumptions.last() {
         let often = match record.resumptions.len() {
             1 => String::new(),
@@ -206,7 +214,7 @@ fn facts(record: &RunRecord, out: &mut Budget) {
         rows.push(("resumed", format!("{often}{}", last.started)));
     }
     let machine = &header.machine;
-    if !machine.hostname.is_empty() {
+    if whole && !machine.hostname.is_empty() {
         rows.push(("machine", format!("{}, {} {}", machine.hostname, machine.os, machine.kernel)));
     }
     if !machine.cpu.is_empty() {
@@ -218,7 +226,8 @@ fn facts(record: &RunRecord, out: &mut Budget) {
     rows.extend(machine.gpu_note.iter().map(|note| ("GPU", note.clone())));
     rows.extend(machine.driver.iter().map(|driver| ("driver", driver.clone())));
     out.push("\n## Run\n\n| | |\n|---|---|\n");
-    for (name, value) in rows {
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
+    for (name, value) in rows.chain(part::shards(record)) {
         out.push(&format!("| {name} | {} |\n", markdown(&value)));
     }
     for (planned, launch) in header.launches.iter().zip(&record.launches) {

@@ -58,7 +58,7 @@ pub fn name(planned: &PlannedCellRecord) -> String {
 pub fn rerun(record: &RunRecord, planned: &PlannedCellRecord) -> String {
     let mut words = vec!["tokgate".to_owned(), "run".to_owned(), record.header.path.clone()];
     words.extend(["-E".to_owned(), selector(planned)]);
-    words.extend(record.header.flags.iter().cloned());
+    words.extend(record.origin(planned.launch).flags.iter().cloned());
     line(&shell_words::join(words))
 }
 

@@ -19,6 +19,7 @@ pub mod junit;
 pub mod markdown;
 pub mod message;
 pub mod narrate;
+pub mod part;
 pub mod progress;
 pub mod sanitise;
 mod screen;

@@ -16,6 +16,7 @@ use super::count::{elapsed, plural};
 use super::figure;
 use super::grid;
 use super::message;
+use super::part;
 use super::sanitise::line;
 
 /// Longest silence.
@@ -107,12 +108,11 @@ impl Narrator {
             Event::RunStarted(header) => {
                 self.tally.total = header.cells.len();
                 self.begin(format!("suite {}", line(&header.suite)), now);
-                Some(format!(
-                    "suite {}: {} in {}",
-                    line(&header.suite),
-                    plural(header.cells.len(), "cell"),
-                    plural(header.launches.len(), "launch")
-                ))
+                let what = part::words(record).unwrap_or_else(|| {
+                    let launches = plural(header.launches.len(), "launch");
+                    format!("{} in {launches}", plural(header.cells.len(), "cell"))
+                });
+                Some(format!("suite {}: {what}", line(&header.suite)))
             }
             Event::RunResumed { .. } => {
                 // What ran before is done; its verdicts count, its time says nothing of this session.

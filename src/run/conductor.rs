@@ -379,7 +379,7 @@ impl State<'_> {
         // Restarts and later sessions have prompts of their own: a cold one must be cold there too, and
         // an engine that was running already remembers what it was sent before an interruption.
         let start = (runtime.launch_ordinal as u64) << 32 ^ (runtime.session as u64) << 48;
-        let ordinal = launch as u64 | start;
+        let ordinal = u64::from(plan.launches[launch].number) | start;
         let seed = self.conduct.header.seed;
         let kills = Kills::now();
         let remote = running.remote.clone();

@@ -18,5 +18,6 @@ mod prompted;
 pub mod resumed;
 mod selftest;
 mod served;
+mod sharded;
 mod simulated;
 pub mod written;

@@ -158,6 +158,24 @@ fn the_same_seed_sends_the_same_bytes_and_another_sends_others() {
     }
 }
 
+#[test]
+fn a_shard_sends_what_the_whole_run_sends_of_it() {
+    let toy = Toy::start();
+    let test = "input = 60\noutput = 5\nrequests = 6\nmatrix.concurrency = [2]\nmatrix.layout = [\"a\", \"b\"]\n\
+                [engine.env]\nLAYOUT = \"{{ axis.layout }}\"\n";
+    let sent = |more: &[&str]| {
+        let ran = against(&toy, test).run(&[&["--seed", "7"], more].concat());
+        measured(&ran);
+        toy.prompts(5).into_iter().collect::<BTreeSet<_>>()
+    };
+    let whole = sent(&[]);
+    assert_eq!(whole.len(), 16, "both launches have their own");
+    let [first, second] = ["1/2", "2/2"].map(|shard| sent(&["--shard", shard]));
+    assert!(first.len() == 8 && first.is_disjoint(&second));
+    assert_eq!(&first | &second, whole);
+    assert_eq!(sent(&["-E", "layout=b"]), second, "nor does it matter what is selected beside it");
+}
+
 /// Conversations with prompts and answers of rising length.
 fn talks(count: u32) -> String {
     let words = |word: &str, n: u32| vec![word; n as usize].join(" ");

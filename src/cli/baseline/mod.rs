@@ -149,9 +149,34 @@ fn unless_lowered(
     Err(Exit::Baseline)
 }
 
-/// Adds to baselines what a run has measured of cells that they lack (`on-missing = "record"`).
-pub fn supplement(record: &RunRecord, wanted: &BTreeMap<PathBuf, BTreeSet<Key>>) -> Exit {
+/// The values that a run is to add to each baseline: what its relative bounds lack there.
+fn wanted(record: &RunRecord) -> BTreeMap<PathBuf, BTreeSet<Key>> {
+    let mut wanted: BTreeMap<PathBuf, BTreeSet<Key>> = BTreeMap::new();
+    for cell in &record.header.cells {
+        let relative =
+            cell.bounds.iter().filter_map(|bound| Some((bound, bound.relative.as_ref()?)));
+        for (bound, relative) in relative.filter(|(_, relative)| relative.recorded) {
+            let key = Key {
+                test: cell.test.clone(),
+                variant: cell.variant.clone(),
+                cell: cell.id.clone(),
+                metric: bound.metric.to_string(),
+            };
+            wanted.entry(PathBuf::from(&relative.file)).or_default().insert(key);
+        }
+    }
+    wanted
+}
+
+/// Adds to baselines what a run has measured of cells that they lack (`on-missing = "record"`). What a shard
+/// has measured is added when it is merged: other shards of the run are held against the file as it is.
+pub fn supplement(record: &RunRecord) -> Exit {
+    let wanted = wanted(record);
     if wanted.is_empty() {
+        return Exit::Pass;
+    }
+    if record.header.shard.is_some() {
+        say("`tokgate merge` records what the baseline lacks, once all shards are there");
         return Exit::Pass;
     }
     let mut collected = match collect(record) {
@@ -163,7 +188,7 @@ pub fn supplement(record: &RunRecord, wanted: &BTreeMap<PathBuf, BTreeSet<Key>>)
     };
     let all = std::mem::take(&mut collected.cells);
     let mut exit = Exit::Pass;
-    for (path, keys) in wanted {
+    for (path, keys) in &wanted {
         let cells = all.iter().filter(|line| keys.contains(&line.key())).cloned().collect();
         let part = Collected { cells, ..collected.clone() };
         let stored = read_or_new(path, &record.header.suite, &record.header.provenance).and_then(

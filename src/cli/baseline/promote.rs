@@ -99,7 +99,7 @@ fn records(dirs: &[PathBuf]) -> Result<Vec<(RunRecord, Collected)>, Exit> {
         })?;
         let collected = collect(&record).map_err(|why| {
             let what = format!("{} is no baseline: {why}", dir.display());
-            refuse(&what, "promote runs in which every cell was measured")
+            refuse(&what, why.help())
         })?;
         if found.iter().any(|(known, _)| known.header.run_id == record.header.run_id) {
             let what = format!("{} holds a run that is given twice", dir.display());

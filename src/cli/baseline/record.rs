@@ -15,6 +15,7 @@ use super::super::exit::Exit;
 use super::super::limit::Limits;
 use super::super::run::{self, Ready};
 use super::super::shape::{Choice, Overlay};
+use super::super::shard::Sharding;
 use super::super::share::Shares;
 use super::super::{Global, say};
 use super::{other_engine, refuse, store, unless_lowered};
@@ -55,6 +56,7 @@ impl Args {
             suites: vec![self.suite.clone()],
             choice: self.choice.clone(),
             overlay: self.overlay.clone(),
+            sharding: Sharding::default(),
             seed: self.seed.map(|seed| seed.wrapping_add(u64::from(number - 1))),
             out,
             resume: None,

@@ -27,6 +27,14 @@ pub enum Uncollected {
     /// The record says too little of itself.
     #[error("its record is of an earlier version and does not say what its figures belong to")]
     Unknown,
+    /// It is a part of a run.
+    #[error("it is shard {shard} of {of}, which is a part of a run")]
+    Shard {
+        /// Which.
+        shard: u32,
+        /// Of how many.
+        of: u32,
+    },
     /// Cells have no figures that count.
     #[error("{} of its cells have no figures that count: {}", cells.len(), first(cells))]
     Cells {
@@ -36,6 +44,20 @@ pub enum Uncollected {
     /// No cell gave a value.
     #[error("none of its cells gave a value")]
     Nothing,
+}
+
+impl Uncollected {
+    /// What to do about it.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Uncollected::Shard { .. } => {
+                "`tokgate merge` joins the shards of a run: promote what it writes"
+            }
+            Uncollected::Unknown | Uncollected::Cells { .. } | Uncollected::Nothing => {
+                "promote runs in which every cell was measured"
+            }
+        }
+    }
 }
 
 fn first(cells: &[String]) -> String {
@@ -54,6 +76,9 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
     let header = &record.header;
     if header.provenance.is_unknown() {
         return Err(Uncollected::Unknown);
+    }
+    if let Some(part) = &header.shard {
+        return Err(Uncollected::Shard { shard: part.shard, of: part.of });
     }
     let mut bad = Vec::new();
     let mut lines = Vec::new();

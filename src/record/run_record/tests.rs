@@ -41,6 +41,8 @@ pub(crate) fn header() -> RunHeader {
         declared: Declared::default(),
         flags: Vec::new(),
         selection: Vec::new(),
+        shard: None,
+        merged: None,
         provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,

@@ -7,7 +7,7 @@ use crate::report::console::verdict_word;
 use crate::report::count::{Counts, elapsed, plural};
 use crate::report::grid::{self, Tone};
 use crate::report::worst::{self, Need};
-use crate::report::{message, sanitise};
+use crate::report::{message, part, sanitise};
 
 use super::markup::{Markup, put};
 use super::{class_of, whole_numbers};
@@ -36,7 +36,11 @@ pub fn top(out: &mut Markup, record: &RunRecord) {
         Tone::Quiet => ("quiet", "–"),
     };
     put!(out, "<header class=\"top " (class) "\">\n<p class=\"eyebrow\">tokgate <span>" (day(&header.started)) "</span></p>\n<h1>"
-        (header.suite) "</h1>\n<p class=\"subject\">" (subject(record)) "</p>\n<div class=\"verdict\"><p class=\"word\"><span aria-hidden=\"true\">"
+        (header.suite) "</h1>\n<p class=\"subject\">" (subject(record)));
+    if let Some(part) = part::words(record) {
+        put!(out, "<br>"(part));
+    }
+    put!(out, "</p>\n<div class=\"verdict\"><p class=\"word\"><span aria-hidden=\"true\">"
         (sign) "</span> " (sentence_case(word)) "</p>\n<p class=\"meaning\">" (meaning(word, &counts)));
     match record.seconds {
         Some(seconds) if header.virtual_time => {
@@ -90,6 +94,7 @@ fn meaning(word: &str, counts: &Counts) -> &'static str {
             "A cell is beyond its limit, but the noise can't exclude that nothing was lost: measure more."
         }
         "INTERRUPTED" => "A signal ended the run; what had been measured is here.",
+        "NOTHING TO DO" => "There are more shards than launches, and none is left for this one.",
         "NOTHING SELECTED" => "No cell was selected, so nothing was measured.",
         _ => "",
     }

@@ -4,6 +4,7 @@ use crate::quantity::print_number;
 use crate::record::RunRecord;
 use crate::record::run_record::{LaunchOutcome, PlannedLaunchRecord};
 use crate::report::count::elapsed;
+use crate::report::part;
 use crate::report::sanitise::cut;
 
 use super::markup::{Markup, put};
@@ -76,7 +77,9 @@ fn one(out: &mut Markup, at: usize, planned: &PlannedLaunchRecord, launch: &Laun
 /// A file beside this page as a link; any other name is only a name.
 fn file(out: &mut Markup, name: &str) {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if !name.starts_with('.') && name.chars().all(plain) {
+    // The log of a merged shard stands in a folder.
+    let below = |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain);
+    if name.split('/').all(below) {
         put!(out, "<a href=\"./" (name) "\">" (name) "</a>");
     } else {
         put!(out, "<code>" (name) "</code>");
@@ -96,8 +99,12 @@ pub fn run(out: &mut Markup, record: &RunRecord) {
             put!(out, "<div><dt>" (name) "</dt><dd>" (cut(&value, MOST_TEXT)) "</dd></div>\n");
         }
     };
-    fact("host", machine.hostname.clone());
-    fact("system", format!("{} {}", machine.os, machine.kernel).trim().to_owned());
+    // Shards have machines and seeds of their own, told below.
+    let whole = header.merged.is_none();
+    if whole {
+        fact("host", machine.hostname.clone());
+        fact("system", format!("{} {}", machine.os, machine.kernel).trim().to_owned());
+    }
     if !machine.cpu.is_empty() {
         fact("CPU", format!("{}, {} cores", machine.cpu, machine.cores));
     }
@@ -128,7 +135,9 @@ pub fn run(out: &mut Markup, record: &RunRecord) {
     fact("engine", declared.engine.clone());
     fact("plan", header.plan_hash.clone());
     fact("run", header.run_id.clone());
-    fact("seed", header.seed.to_string());
+    if whole {
+        fact("seed", header.seed.to_string());
+    }
     fact("started", header.started.clone());
     for resumption in &record.resumptions {
         fact("resumed", format!("{}, after {}", resumption.started, elapsed(resumption.after)));
@@ -139,7 +148,25 @@ pub fn run(out: &mut Markup, record: &RunRecord) {
     fact("selected by", shell_words::join(&header.selection));
     fact("alpha", header.policy.alpha.to_string());
     fact("tokgate", header.tokgate.clone());
-    put!(out, "</dl>\n</div>\n</div>\n</section>\n");
+    put!(out, "</dl>\n</div>\n</div>\n");
+    shards(out, record);
+    put!(out, "</section>\n");
+}
+
+/// What each shard of a merged run was.
+fn shards(out: &mut Markup, record: &RunRecord) {
+    let shards = part::shards(record);
+    if shards.is_empty() {
+        return;
+    }
+    put!(out, "<h3>Shards</h3>\n<dl class=\"facts\">\n");
+    for (name, said) in shards.iter().take(MOST) {
+        put!(out, "<div><dt>" (name) "</dt><dd>" (cut(said, MOST_TEXT)) "</dd></div>\n");
+    }
+    put!(out, "</dl>\n");
+    if shards.len() > MOST {
+        put!(out, "<p class=\"note\">" (shards.len() - MOST) " more shards are in record.json.</p>\n");
+    }
 }
 
 fn gibibytes(bytes: u64) -> String {

@@ -6,8 +6,13 @@ use crate::record::run_record::RelativeRecord;
 /// At least 0.97 of five runs about 7302 tok/s whose logarithms have a standard deviation of 0.79 %.
 fn ratio(comparisons: u64) -> BoundRecord {
     let runs = [-0.01f64, -0.005, 0.0, 0.005, 0.01].map(|log| 7302.0 * log.exp());
-    let relative =
-        RelativeRecord { file: "b.jsonl".into(), runs: runs.to_vec(), comparisons, sees: None };
+    let relative = RelativeRecord {
+        file: "b.jsonl".into(),
+        runs: runs.to_vec(),
+        comparisons,
+        recorded: false,
+        sees: None,
+    };
     BoundRecord {
         bound: Some(Bound { side: Side::Min, target: 1.0, limit: 0.97 }),
         relative: Some(relative),

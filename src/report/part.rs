@@ -1,0 +1,110 @@
+//! Shards in words: which part of its plan a record is, and what each shard of a merged record was.
+//!
+//! Every text that leaves here has been washed.
+
+use crate::record::RunRecord;
+use crate::record::event::StopReason;
+use crate::record::merge::named;
+use crate::record::shard::{Merged, ShardRun};
+
+use super::count::{elapsed, plural};
+use super::sanitise::line;
+
+/// `shard 2 of 4: 9 of 36 cells in 2 of 8 launches`, or `4 shards merged`; none of a run that was not split.
+pub fn words(record: &RunRecord) -> Option<String> {
+    let header = &record.header;
+    if let Some(part) = &header.shard {
+        return Some(format!(
+            "shard {} of {}: {} of {} in {} of {}",
+            part.shard,
+            part.of,
+            header.cells.len(),
+            plural(header.planned_cells(), "cell"),
+            header.launches.len(),
+            plural(header.planned_launches(), "launch"),
+        ));
+    }
+    let merged = header.merged.as_ref()?;
+    let missing = missing(merged);
+    let merged = match missing.len() {
+        0 => format!("{} merged", plural(merged.of as usize, "shard")),
+        n => {
+            format!("{} of {} merged", merged.of as usize - n, plural(merged.of as usize, "shard"))
+        }
+    };
+    Some(match missing.as_slice() {
+        [] => merged,
+        [_] => format!("{merged}; {} is missing", named(&missing)),
+        _ => format!("{merged}; {} are missing", named(&missing)),
+    })
+}
+
+/// What the last line of a run adds: ` (shard 2 of 4)`, ` in 4 shards`; empty for a run that was not split.
+pub fn suffix(record: &RunRecord) -> String {
+    match (&record.header.shard, &record.header.merged) {
+        (Some(part), _) => format!(" (shard {} of {})", part.shard, part.of),
+        (None, Some(merged)) => format!(" in {}", plural(merged.of as usize, "shard")),
+        (None, None) => String::new(),
+    }
+}
+
+/// For each shard of a merged record its name, and what its run was in one line.
+pub fn shards(record: &RunRecord) -> Vec<(String, String)> {
+    let Some(merged) = &record.header.merged else { return Vec::new() };
+    let told = |shard: u32| {
+        let cells = &record.header.cells;
+        let own = cells.iter().filter(|cell| merged.owners.get(cell.launch) == Some(&shard));
+        plural(own.count(), "cell")
+    };
+    let rows = merged.shards.iter().map(|shard| {
+        let cells = told(shard.shard);
+        let said = match &shard.run {
+            Some(run) => format!("{cells}, {}", of_run(run)),
+            None => format!("{cells}, missing"),
+        };
+        (format!("shard {}", shard.shard), line(&said))
+    });
+    rows.collect()
+}
+
+fn of_run(run: &ShardRun) -> String {
+    let gpus = &run.machine.gpus;
+    let gpu = gpus.first().map(|gpu| format!("{} × {}", gpus.len(), gpu.name));
+    let ended = match (run.stopped, run.signal, run.seconds) {
+        (Some(StopReason::Signal), Some(signal), _) => Some(format!("ended by signal {signal}")),
+        (Some(reason), _, _) => Some(stopped(reason).to_owned()),
+        (None, _, None) => Some("did not end".to_owned()),
+        (None, _, Some(_)) => None,
+    };
+    let resumed = match run.resumptions.len() {
+        0 => None,
+        1 => Some("resumed once".to_owned()),
+        n => Some(format!("resumed {n} times")),
+    };
+    let host = Some(run.machine.hostname.clone()).filter(|host| !host.is_empty());
+    let parts = [
+        Some(format!("run {}", run.run_id)),
+        Some(format!("seed {}", run.seed)),
+        host.map(|host| format!("on {host}")),
+        gpu,
+        Some(format!("from {}", run.started)),
+        run.seconds.map(elapsed),
+        resumed,
+        ended,
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn stopped(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Signal => "interrupted",
+        StopReason::TimeLimit => "ended by its time limit",
+        StopReason::MaxFail => "ended after too many failures",
+        StopReason::Unwritable => "ended since results could not be written",
+    }
+}
+
+/// Shards that a merge went on without.
+fn missing(merged: &Merged) -> Vec<u32> {
+    merged.shards.iter().filter(|shard| shard.run.is_none()).map(|shard| shard.shard).collect()
+}
