@@ -21,6 +21,7 @@ use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Dialect;
+use crate::report::outlet;
 use crate::report::progress::Progress;
 use crate::run::{Cause, Conduct, Halter, Parent, Signals, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
@@ -135,6 +136,21 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
+    outlet::open();
+    let code = run_all(&prepared, args, global, parent, limits, exit);
+    outlet::settle();
+    code.into()
+}
+
+/// Runs suites that are ready, one after another.
+fn run_all(
+    prepared: &[Ready],
+    args: &Args,
+    global: &Global,
+    parent: Option<Parent>,
+    limits: Limits,
+    mut exit: Exit,
+) -> Exit {
     directory::survive_size_limits();
     process::become_subreaper();
     let stranded = stranded::end_stranded();
@@ -142,10 +158,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         say(&format!("warning: ended what an earlier run left behind: {}", stranded.join(", ")));
     }
     let signals = Signals::listen(parent, |signal| {
-        // Standard error may be what blocks.
-        std::thread::spawn(|| {
-            say("warning: the run did not end in time, and is left as it stands")
-        });
+        say("warning: the run did not end in time, and is left as it stands");
         std::thread::sleep(LAST_WORDS);
         std::process::exit(Exit::Signal(signal).code().into());
     });
@@ -154,7 +167,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         Signals::default()
     });
     let mut shares = Shares { limits, signals };
-    for ready in &prepared {
+    for ready in prepared {
         // A suite whose turn does not come has reports that say so, and not those of the day before.
         exit = exit.or(carry_out(ready, args, global, &mut shares));
     }
@@ -164,7 +177,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     if let Some(signal) = shares.signals.first() {
         exit = exit.or(Exit::Signal(signal));
     }
-    exit.into()
+    exit
 }
 
 /// What the suites of a command share.
@@ -272,6 +285,11 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -
             let exit = match &seen {
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
+                    // Who told it to end, or set a limit, does not wait for its last words.
+                    let stopped = seen.record.stopped.map(|_| Duration::ZERO);
+                    if let Some(left) = stopped.or_else(|| shares.limits.time_left(None)) {
+                        outlet::hurry(left);
+                    }
                     conclude(ready, args, global, &directory, seen)
                 }
                 None => Exit::Unwritten,
@@ -488,12 +506,20 @@ fn conclude(
     let width = super::report::terminal_width();
     global.gap();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
+    // What was said before stands above it.
+    outlet::settle();
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
     let printed = super::print(&page).or(args.annotations.print(&seen.record));
     let early = seen.record.stopped == Some(StopReason::Unwritable);
+    // Somebody may have removed it, or put something else in its place.
+    let goes_on = directory.journal().is_file();
     if let Some(Trouble { said, help }) = &seen.unwritten {
         say(&format!("error: results could not be written: {said}"));
-        say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+        if goes_on {
+            say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+        } else {
+            say(&format!("  help: {help}, and begin anew: without its journal no run goes on"));
+        }
     } else {
         if let (Some(Trouble { said, help }), true) = (&seen.cut, early) {
             say(&format!("error: the run ended early: {said}; what it had measured is written"));
@@ -505,7 +531,7 @@ fn conclude(
     }
     let is_left = |cell: &CellOutcome| matches!(cell.state, CellState::NotRun { .. });
     let cut = seen.record.stopped.is_some() && seen.record.cells.iter().any(is_left);
-    if cut || seen.unwritten.is_some() {
+    if goes_on && (cut || seen.unwritten.is_some()) {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
         say(&format!("to go on: {command}"));
