@@ -137,9 +137,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         }
     }
     outlet::open();
-    let code = run_all(&prepared, args, global, parent, limits, exit);
-    outlet::settle();
-    code.into()
+    run_all(&prepared, args, global, parent, limits, exit).into()
 }
 
 /// Runs suites that are ready, one after another.
@@ -439,7 +437,17 @@ fn watch(
     };
     let fence = Fence::raise(&halter);
     let seen = std::thread::scope(|scope| {
-        let watching = scope.spawn(move || onlooker.watch(receiver));
+        let thread = std::thread::Builder::new().name("onlooker".into());
+        let watching = match thread.spawn_scoped(scope, move || onlooker.watch(receiver)) {
+            Ok(watching) => watching,
+            Err(error) => {
+                say(&format!("error: no thread can be started: {error}"));
+                say(
+                    "  help: nothing was launched; raise the limit of processes (`ulimit -u`, or that of the container)",
+                );
+                return None;
+            }
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(in_virtual_time(&ready.plan))
@@ -549,9 +557,11 @@ fn conclude(
 /// A path as short as the working directory allows.
 fn shown(path: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
-    here.ok()
-        .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
-        .unwrap_or(path.to_owned())
+    match here.ok().and_then(|here| path.strip_prefix(here).ok()) {
+        Some(below) if below.as_os_str().is_empty() => PathBuf::from("."),
+        Some(below) => below.to_owned(),
+        None => path.to_owned(),
+    }
 }
 
 /// The flags that selected cells.
