@@ -107,6 +107,10 @@ impl Directory {
         };
         make(path).map_err(fail("create the directory", path))?;
         let path = path.canonicalize().map_err(fail("open", path))?;
+        if path.to_str().is_none() {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8");
+            return Err(DirectoryError::Io { action: "use", path, source });
+        }
         let lock = Lock::take(&path, command).map_err(|it| DirectoryError::lock(&path, it))?;
         let since = Instant::now();
         while let Some(process) = alive(&path) {
@@ -217,9 +221,11 @@ pub fn reports(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 /// A path as short as the working directory allows.
 pub fn shown(path: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(|dir| dir.canonicalize());
-    here.ok()
-        .and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned))
-        .unwrap_or(path.to_owned())
+    match here.ok().and_then(|here| path.strip_prefix(here).ok()) {
+        Some(below) if below.as_os_str().is_empty() => PathBuf::from("."),
+        Some(below) => below.to_owned(),
+        None => path.to_owned(),
+    }
 }
 
 /// Whether a journal tells that nothing was launched.
@@ -485,6 +491,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let taken = Directory::open(&root.path().join("a/out"), "test").unwrap();
         assert_eq!(fs::metadata(&taken.path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_path_that_can_not_be_told_to_engines_is_refused() {
+        use std::os::unix::ffi::OsStrExt;
+        let root = tempfile::tempdir().unwrap();
+        let out = root.path().join(std::ffi::OsStr::from_bytes(b"o\xffut"));
+        let told = Directory::open(&out, "test").unwrap_err().to_string();
+        assert!(told.starts_with("cannot use ") && told.ends_with("is not UTF-8"), "{told}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -46,8 +47,15 @@ impl Lock {
     /// It is held, or can't be made.
     pub fn take(dir: &Path, command: &str) -> Result<Lock, Refusal> {
         let path = dir.join(LOCK);
-        let opened = File::options().create(true).truncate(false).write(true).open(&path);
-        let mut file = opened.map_err(Refusal::Io)?;
+        // A link or a pipe that an engine put there is no lock: it goes, and is neither followed to
+        // somebody's file, which would be emptied, nor waited for.
+        if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+            fs::remove_file(&path).map_err(Refusal::Io)?;
+        }
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let mut file = options.open(&path).map_err(Refusal::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let holder = Holder {
@@ -176,5 +184,20 @@ mod tests {
         let holder: Holder = serde_json::from_str(&text).unwrap();
         assert_eq!(holder.command, "r");
         drop(shorter);
+    }
+
+    #[test]
+    fn what_an_engine_put_in_its_place_is_neither_written_to_nor_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join(LOCK));
+        fs::write(&victim, "mine").unwrap();
+        let link = || std::os::unix::fs::symlink(&victim, &path).unwrap();
+        let pipe = || rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        for put in [&link as &dyn Fn(), &pipe] {
+            put();
+            drop(Lock::take(dir.path(), "tokgate run a.toml").unwrap());
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+            fs::remove_file(&path).unwrap();
+        }
     }
 }

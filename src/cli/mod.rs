@@ -36,12 +36,14 @@ mod share;
 mod voice;
 
 use exit::Exit;
+use fence::Fence;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use voice::say_as_is;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::report::outlet;
 use crate::report::progress::Style;
 
 /// LLM inference performance as a test suite.
@@ -202,6 +204,13 @@ pub fn main() -> ExitCode {
             return code;
         }
     };
+    // A panic has said its words by now.
+    let code = Fence::hold(|| carry_out(cli)).unwrap_or(Exit::Engine.into());
+    outlet::settle();
+    code
+}
+
+fn carry_out(cli: Cli) -> ExitCode {
     let global = &cli.global;
     match cli.command {
         Command::Run(args) => run::run(&args, global),

@@ -22,6 +22,7 @@ use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Dialect;
+use crate::report::outlet;
 use crate::report::progress::Progress;
 use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
@@ -143,10 +144,24 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
+    outlet::open();
+    run_all(&prepared, args, global, parent, limits, exit, &machine).into()
+}
+
+/// Runs suites that are ready, one after another.
+fn run_all(
+    prepared: &[Ready],
+    args: &Args,
+    global: &Global,
+    parent: Option<Parent>,
+    limits: Limits,
+    mut exit: Exit,
+    machine: &hardware::Facts,
+) -> Exit {
     let mut shares = Shares::begin(limits, parent);
-    for ready in &prepared {
+    for ready in prepared {
         // A suite whose turn does not come has reports that say so, and not those of the day before.
-        exit = exit.or(carry_out(ready, args, global, &machine, &mut shares));
+        exit = exit.or(carry_out(ready, args, global, machine, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
@@ -154,7 +169,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     if let Some(signal) = shares.signals.first() {
         exit = exit.or(Exit::Signal(signal));
     }
-    exit.into()
+    exit
 }
 
 /// A suite ready to run.
@@ -290,6 +305,11 @@ pub(super) fn carry_out(
             let exit = match &seen {
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
+                    // Who told it to end, or set a limit, does not wait for its last words.
+                    let stopped = seen.record.stopped.map(|_| Duration::ZERO);
+                    if let Some(left) = stopped.or_else(|| shares.limits.time_left(None)) {
+                        outlet::hurry(left);
+                    }
                     conclude(ready, args, global, &directory, seen)
                         .or(super::baseline::supplement(&seen.record))
                 }
@@ -405,7 +425,17 @@ fn watch(
     };
     let fence = Fence::raise(&halter);
     let seen = std::thread::scope(|scope| {
-        let watching = scope.spawn(move || onlooker.watch(receiver));
+        let thread = std::thread::Builder::new().name("onlooker".into());
+        let watching = match thread.spawn_scoped(scope, move || onlooker.watch(receiver)) {
+            Ok(watching) => watching,
+            Err(error) => {
+                say(&format!("error: no thread can be started: {error}"));
+                say(
+                    "  help: nothing was launched; raise the limit of processes (`ulimit -u`, or that of the container)",
+                );
+                return None;
+            }
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(in_virtual_time(&ready.plan))
@@ -472,12 +502,20 @@ fn conclude(
     let width = super::report::terminal_width();
     global.gap();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
+    // What was said before stands above it.
+    outlet::settle();
     let page = console::render(&seen.record, width, global.color_stdout(), extent);
     let printed = super::print(&page).or(args.annotations.print(&seen.record));
     let early = seen.record.stopped == Some(StopReason::Unwritable);
+    // Somebody may have removed it, or put something else in its place.
+    let goes_on = directory.journal().is_file();
     if let Some(Trouble { said, help }) = &seen.unwritten {
         say(&format!("error: results could not be written: {said}"));
-        say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+        if goes_on {
+            say(&format!("  help: {help}; then go on with the run, which writes what is missing"));
+        } else {
+            say(&format!("  help: {help}, and begin anew: without its journal no run goes on"));
+        }
     } else {
         if let (Some(Trouble { said, help }), true) = (&seen.cut, early) {
             say(&format!("error: the run ended early: {said}; what it had measured is written"));
@@ -489,7 +527,7 @@ fn conclude(
     }
     let is_left = |cell: &CellOutcome| matches!(cell.state, CellState::NotRun { .. });
     let cut = seen.record.stopped.is_some() && seen.record.cells.iter().any(is_left);
-    if cut || seen.unwritten.is_some() {
+    if goes_on && (cut || seen.unwritten.is_some()) {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
         say(&format!("to go on: {command}"));

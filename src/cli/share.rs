@@ -34,10 +34,7 @@ impl Shares {
             ));
         }
         let signals = Signals::listen(parent, |signal| {
-            // Standard error may be what blocks.
-            std::thread::spawn(|| {
-                say("warning: the run did not end in time, and is left as it stands")
-            });
+            say("warning: the run did not end in time, and is left as it stands");
             std::thread::sleep(LAST_WORDS);
             std::process::exit(Exit::Signal(signal).code().into());
         });

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{PoisonError, RwLock};
 
 use crate::engine::redact::{Redactor, Stream};
-use crate::report::github;
+use crate::report::{github, outlet};
 
 #[derive(Default)]
 struct Known {
@@ -44,7 +44,7 @@ pub fn redactor() -> Redactor {
 /// Writes to stderr what ends its lines itself. Nobody may be there to read it, and that is no reason
 /// to end.
 pub fn say_as_is(text: &str) {
-    let _ = io::stderr().write_all(redactor().text(&for_the_log(text)).as_bytes());
+    outlet::say(redactor().text(&for_the_log(text)).as_bytes());
 }
 
 /// Text that no CI service which reads along takes for a command.
@@ -65,9 +65,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// # Errors
 /// Stdout does not take it.
 pub fn print_as_is(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(redactor().text(text).as_bytes())?;
-    stdout.flush()
+    outlet::print(redactor().text(text).as_bytes())
 }
 
 /// Has a panic say its words here, too.

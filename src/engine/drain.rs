@@ -53,7 +53,10 @@ impl Drain {
         let _ = rustix::pipe::fcntl_setpipe_size(&entrance, PIPE);
         let (orders, answers) = UnixStream::pair()?;
         orders.set_read_timeout(Some(PATIENCE))?;
-        let file = OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path)?;
         let log = Log { file, path, start, length: 0, limits: LIMITS, due: LIMITS.most, lost: 0 };
         let stream = Stream::new(redactor);
         let flow = Flow { exit, answers, stream, log, piece: vec![0; PIECE], clear: Vec::new() };
@@ -270,7 +273,7 @@ impl Log {
         let Limits { head, tail, .. } = self.limits;
         let mut options = OpenOptions::new();
         // A link that an engine put in its place may lead to somebody's file, which is not to be cut.
-        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(&self.path)?;
         let end = self.start + self.length;
         let (mut from, mut to) = (end - tail, self.start + head);

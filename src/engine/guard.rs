@@ -81,7 +81,12 @@ fn watch(supervisor: i32, grace: Duration) -> ExitCode {
     use rustix::process::{WaitOptions, wait};
     let mut in_order = false;
     loop {
-        match wait(WaitOptions::empty()) {
+        match wait(WaitOptions::UNTRACED) {
+            // Whoever stops it would keep an engine alive that is to be ended; it leads a session of its
+            // own, so that no terminal does.
+            Ok(Some((pid, status))) if status.stopped() => {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+            }
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == supervisor => {
                 SUPERVISOR.store(0, Ordering::Relaxed);
                 in_order = status.exit_status() == Some(0);

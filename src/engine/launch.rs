@@ -301,6 +301,7 @@ fn write_files(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), String> {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             let mut options = std::fs::OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600);
+            options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
             options.open(&path)?.write_all(content.as_bytes())
         };
         write().map_err(|error: std::io::Error| {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::redact::Redactor;
@@ -63,7 +64,7 @@ impl LogFile {
         let mut left: Vec<&str> =
             needles.iter().map(String::as_str).filter(|needle| !needle.is_empty()).collect();
         let overlap = left.iter().map(|needle| needle.len()).max().unwrap_or(0);
-        let mut file = File::open(&self.path)?;
+        let mut file = self.open()?;
         file.seek(SeekFrom::Start(self.start))?;
         let mut window: Vec<u8> = Vec::new();
         let mut piece = vec![0; 64 * 1024];
@@ -89,9 +90,20 @@ impl LogFile {
         found
     }
 
+    /// Opens the log itself: a link that an engine put in its place is not followed, and a pipe, which
+    /// would be waited for, is none.
+    fn open(&self) -> io::Result<File> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().read(true).custom_flags(flags).open(&self.path)?;
+        if file.metadata()?.is_file() {
+            return Ok(file);
+        }
+        Err(io::Error::other("it is no file any more"))
+    }
+
     /// Calls `each` for each line within reach of the end, without its line end.
     fn each_line(&self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut file = File::open(&self.path)?;
+        let mut file = self.open()?;
         let length = file.metadata()?.len();
         // A log that was cut meanwhile is shorter than where the part began.
         let start = if self.start > length { 0 } else { self.start };
@@ -494,6 +506,22 @@ mod tests {
         assert_eq!(whole.missing(&needles).unwrap(), ["gone"]);
         let second_try = LogFile { start: 10, ..whole };
         assert_eq!(second_try.missing(&needles).unwrap(), ["Using FLASH_ATTN", "gone"]);
+    }
+
+    #[test]
+    fn what_an_engine_put_in_place_of_its_log_is_neither_followed_nor_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (elsewhere, path) = (dir.path().join("elsewhere"), dir.path().join("engine.log"));
+        std::fs::write(&elsewhere, "error: out of memory, address already in use\n").unwrap();
+        let log = LogFile { path: path.clone(), start: 0 };
+        let link = || std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let pipe = || rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        for put in [&link as &dyn Fn(), &pipe] {
+            put();
+            assert!(log.telling(&Redactor::default()).is_empty() && !log.address_in_use());
+            assert!(log.missing(&["memory".to_owned()]).is_err());
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

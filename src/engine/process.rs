@@ -171,17 +171,11 @@ impl Supervised {
             .append(true)
             // What an engine prints is its owner's business.
             .mode(0o600)
-            // What an engine before it left in its place is not followed to somebody's file.
-            .custom_flags(libc::O_NOFOLLOW)
+            // What an engine before it left in its place is not followed to somebody's file, nor is a
+            // reader of it waited for.
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(start.log)
             .map_err(log_error)?;
-        let mut child = spawn(start.name, grace, log).map_err(SuperviseError::Supervisor)?;
-        let missing = || SuperviseError::Supervisor(std::io::Error::other("it has no pipes"));
-        let supervisor = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(missing)?;
-        let mut lifeline = child.stdin.take().ok_or_else(missing)?;
-        let reports = child.stdout.take().ok_or_else(missing)?;
-        let (sender, state) = watch::channel(State::default());
-        tokio::spawn(follow(child, supervisor, reports, grace, sender));
         let task = Task {
             argv: start.command.argv.clone(),
             env: start.env.to_vec(),
@@ -193,8 +187,17 @@ impl Supervised {
             clean: start.secrecy.clean.to_vec(),
             clean_always: start.secrecy.always,
         };
+        // A path that is no UTF-8 can't be told; a supervisor that is told nothing waits for ever.
+        let task = line(&task).map_err(SuperviseError::Supervisor)?;
+        let mut child = spawn(start.name, grace, log).map_err(SuperviseError::Supervisor)?;
+        let missing = || SuperviseError::Supervisor(std::io::Error::other("it has no pipes"));
+        let supervisor = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(missing)?;
+        let mut lifeline = child.stdin.take().ok_or_else(missing)?;
+        let reports = child.stdout.take().ok_or_else(missing)?;
+        let (sender, state) = watch::channel(State::default());
+        tokio::spawn(follow(child, supervisor, reports, grace, sender));
         // Where it is gone already, the state says so.
-        let _ = say(&mut lifeline, &task).await;
+        let _ = write(&mut lifeline, &task).await;
         Ok(Supervised { lifeline, supervisor, state })
     }
 
@@ -240,9 +243,17 @@ impl Supervised {
 }
 
 async fn say(pipe: &mut ChildStdin, word: &impl serde::Serialize) -> std::io::Result<()> {
+    write(pipe, &line(word)?).await
+}
+
+fn line(word: &impl serde::Serialize) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(word)?;
     line.push(b'\n');
-    pipe.write_all(&line).await?;
+    Ok(line)
+}
+
+async fn write(pipe: &mut ChildStdin, line: &[u8]) -> std::io::Result<()> {
+    pipe.write_all(line).await?;
     pipe.flush().await
 }
 

@@ -208,8 +208,12 @@ fn durability(event: &Event) -> Option<bool> {
 /// # Errors
 /// The file can't be read, a whole line is no event, or the first is no header.
 pub fn read(path: &Path) -> Result<Contents, ReadError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| ReadError::File { path: path.to_owned(), source })?;
+    let unreadable = |source| ReadError::File { path: path.to_owned(), source };
+    // A pipe in its place would be waited for.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::other("it is no file")));
+    }
+    let bytes = std::fs::read(path).map_err(unreadable)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut events = Vec::new();
     for (at, line) in bytes[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {

@@ -71,8 +71,12 @@ pub enum Unreadable {
 /// # Errors
 /// No such file, no record, another format, or parts that do not fit each other.
 pub fn read(path: &Path) -> Result<RunRecord, Unreadable> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Unreadable::File { path: path.to_owned(), source })?;
+    let unreadable = |source| Unreadable::File { path: path.to_owned(), source };
+    // A pipe in its place would be waited for.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Err(unreadable(std::io::Error::other("it is no file")));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     parse(path, &text)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each format is a pure function of the record. `grid` says where a cell stands, `figure` which
 //! numbers it shows, `message` what is said of it; the formats arrange that. `sanitise` washes
-//! every foreign text. Only `files` and `progress` touch the world.
+//! every foreign text. Only `files`, `outlet` and `progress` touch the world.
 
 pub mod case;
 pub mod console;
@@ -19,6 +19,7 @@ pub mod junit;
 pub mod markdown;
 pub mod message;
 pub mod narrate;
+pub mod outlet;
 pub mod part;
 pub mod progress;
 pub mod sanitise;

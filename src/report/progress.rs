@@ -4,7 +4,6 @@
 //! run; a closed stderr is nothing to it. It installs no signal handler and reads no key.
 
 use std::fmt;
-use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +18,7 @@ use super::count::elapsed;
 use super::github;
 use super::message;
 use super::narrate::Narrator;
+use super::outlet;
 use super::sanitise::line;
 use super::screen::{self, Screen};
 
@@ -63,7 +63,7 @@ impl Progress {
         let began = Instant::now();
         let shown = match style {
             Style::Live => {
-                let screen = Box::new(Screen::new(std::io::stderr()));
+                let screen = Box::new(Screen::new(outlet::Stderr));
                 let target = ProgressDrawTarget::term_like_with_hz(screen, 10);
                 Shown::Live(Box::new(Live::start(target, began, verbose)))
             }
@@ -130,8 +130,7 @@ fn say(told: Option<String>) {
     if let Some(told) = told {
         let told =
             if github::reads_along() { github::disarmed(&told) } else { told.as_str().into() };
-        // A reader that went away must not end the run.
-        let _ = writeln!(std::io::stderr(), "{told}");
+        outlet::say(format!("{told}\n").as_bytes());
     }
 }
 

@@ -340,6 +340,25 @@ fn taken_away(then: &str, words: &str) {
 }
 
 #[test]
+fn a_pipe_in_place_of_a_file_of_the_run_holds_up_neither_this_run_nor_the_next() {
+    // The reader of a pipe would be waited for for ever.
+    let replaced = |name: &str| format!("rm -f $OUT/{name}; mkfifo $OUT/{name};");
+    let log = format!("{} kill -9 $!; exit 3", replaced("engine-engine.log"));
+    for (then, code) in [(log, 30), (replaced("journal.jsonl"), 33), (replaced(".lock"), 0)] {
+        let project = disturbed(&then);
+        let run = || {
+            let mut command = project.command(&["run", "suite.toml", "--out", "out"]);
+            project.ran(command.env("OUT", "out").output().unwrap())
+        };
+        let ran = run().exits(code);
+        let goes_on = !then.contains("journal");
+        assert!(goes_on || ran.stderr.contains("and begin anew"), "{}", ran.stderr);
+        assert!(goes_on || !ran.stderr.contains("--resume"), "{}", ran.stderr);
+        assert_eq!(run().code, code, "{then}");
+    }
+}
+
+#[test]
 fn a_directory_that_is_removed_moved_or_replaced_is_noticed() {
     taken_away("rm -rf out", "removed or moved away while the run wrote it");
     taken_away("mv out elsewhere", "removed or moved away while the run wrote it");

@@ -269,6 +269,14 @@ fn nothing_outlives_the_guard_and_tokgate() {
     });
 }
 
+#[test]
+fn nothing_outlives_tokgate_whose_supervisor_is_stopped() {
+    nothing_is_left("the supervisor is stopped, then tokgate killed", Some(-1), |run| {
+        send(run.supervisor, Signal::STOP);
+        send(run.tokgate(), Signal::KILL);
+    });
+}
+
 /// A terminal: its master, and its slave to be given to processes.
 fn terminal() -> (File, File) {
     use std::os::fd::AsRawFd;

@@ -2,10 +2,10 @@
 //! all the same.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::process::{Command, Stdio};
 
-use crate::harness::Project;
+use crate::harness::{Project, eventually};
 
 /// One cell passes, one fails.
 const SUITE: &str = r#"version = 1
@@ -124,4 +124,39 @@ fn a_stdout_that_takes_nothing_loses_no_limit_that_was_broken() {
     project.file("suite.toml", &passing);
     let (exit, said) = shell(&project, "run suite.toml --out out", "> /dev/full");
     assert_eq!(exit, Some(33), "{said}");
+}
+
+/// A pipe that takes nothing more, and its reader, who does not read.
+fn stuck() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 512]).is_ok() || writer.write(b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_reader_who_does_not_read_holds_up_no_run_and_costs_no_cell() {
+    let suite = SUITE
+        .replace("clock = \"virtual\"", "clock = \"real\"")
+        .replace("matrix.concurrency = [1, 2]", "matrix.concurrency = [1, 2, 3]")
+        .replace("[2, 1000000]", "[2, 1000000], [3, 1]");
+    for verbose in [false, true] {
+        let project = Project::with(&suite);
+        let mut arguments = vec!["run", "suite.toml", "--out", "out", "--fail-fast"];
+        arguments.extend(verbose.then_some("-v"));
+        let (reader, writer) = stuck();
+        let mut command = project.command(&arguments);
+        command.stdout(writer.try_clone().unwrap()).stderr(writer);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        // It ends at all, with the verdict as its exit code.
+        eventually("the run ends", || child.try_wait().unwrap().is_some());
+        assert_eq!(child.wait().unwrap().code(), Some(10));
+        drop(reader);
+        let journal = std::fs::read_to_string(project.path().join("out/journal.jsonl")).unwrap();
+        assert_eq!(journal.matches("cell-finished").count(), 2, "{journal}");
+        let junit = std::fs::read_to_string(project.path().join("out/junit.xml")).unwrap();
+        assert!(junit.contains("failures=\"1\"") && junit.contains("errors=\"1\""), "{junit}");
+    }
 }
