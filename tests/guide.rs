@@ -70,15 +70,24 @@ fn every_suite_on_a_page_is_right() {
 #[test]
 fn every_subcommand_and_flag_on_a_page_exists() {
     let help = |arguments: &[&str]| Project::new().tokgate(arguments).exits(0).stdout;
-    let top = help(&["--help"]);
-    let (_, commands) = top.split_once("Commands:\n").unwrap();
-    let commands: Vec<&str> = commands
-        .lines()
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.split_whitespace().next())
+    let commands = |help: &str| -> Vec<String> {
+        let (_, commands) = help.split_once("Commands:\n").unwrap_or_default();
+        let lines = commands.lines().take_while(|line| !line.is_empty());
+        lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    };
+    // Of a command with commands of its own, all their flags.
+    let whole = |command: &str| -> String {
+        let own = help(&["help", command]);
+        let below = commands(&own);
+        let below = below.iter().filter(|it| *it != "help").map(|it| help(&["help", command, it]));
+        below.chain([own.clone()]).collect()
+    };
+    let helps: Vec<(String, String)> = commands(&help(&["--help"]))
+        .into_iter()
+        .map(|command| {
+            (command.clone(), if command == "help" { String::new() } else { whole(&command) })
+        })
         .collect();
-    let helps: Vec<(&str, String)> =
-        commands.iter().map(|command| (*command, help(&["help", command]))).collect();
     for (page, text) in PAGES {
         for (at, _) in text.match_indices("tokgate ") {
             let rest = text[at + "tokgate ".len()..].split(['`', '\n']).next().unwrap();
@@ -87,7 +96,7 @@ fn every_subcommand_and_flag_on_a_page_exists() {
                 continue;
             }
             let mut words = rest.split_whitespace();
-            let Some((_, help)) = words.next().and_then(|w| helps.iter().find(|(c, _)| *c == w))
+            let Some((_, help)) = words.next().and_then(|w| helps.iter().find(|(c, _)| c == w))
             else {
                 // In prose, "tokgate is": only what stands in code is a command.
                 assert!(before != Some('`'), "{page}: no subcommand in `tokgate {rest}`");

@@ -78,6 +78,8 @@ mod tests {
             flags,
             selection,
             redactor: &Redactor::default(),
+            provenance: crate::record::provenance::Provenance::default(),
+            references: &crate::cli::reference::References::default(),
         });
         let halter = Halter::default();
         let (sender, events) = std::sync::mpsc::channel();

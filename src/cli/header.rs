@@ -1,8 +1,11 @@
 //! The record's header: everything that is known before the first launch.
 
+use super::reference::References;
 use crate::engine::redact::Redactor;
 use crate::hardware;
+use crate::judge::Severity;
 use crate::matrix::{Cell, Plan};
+use crate::record::provenance::Provenance;
 use crate::record::run_record::{
     BoundRecord, Declared, PlannedCellRecord, PlannedLaunchRecord, QuarantineRecord, RunHeader,
 };
@@ -19,6 +22,10 @@ pub struct HeaderInput<'a> {
     pub flags: Vec<String>,
     /// Flags that selected cells.
     pub selection: Vec<String>,
+    /// What its figures belong to.
+    pub provenance: Provenance,
+    /// What relative bounds are held against.
+    pub references: &'a References,
     /// Hides secrets in what is no name.
     pub redactor: &'a Redactor,
 }
@@ -51,9 +58,12 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         declared: declared(plan),
         flags: input.flags.clone(),
         selection: input.selection.clone(),
+        provenance: input.provenance.clone(),
         policy: suite.policy.clone(),
         launches: launches.collect(),
-        cells: plan.cells.iter().map(|cell| planned(plan, cell)).collect(),
+        cells: (plan.cells.iter().enumerate())
+            .map(|(index, cell)| planned(plan, cell, index, input.references))
+            .collect(),
     };
     if !input.redactor.is_empty() {
         hide(&mut header, input.redactor);
@@ -88,16 +98,22 @@ pub fn now() -> String {
         .map_or_else(|_| jiff::Timestamp::now().to_string(), |now| now.to_string())
 }
 
-fn planned(plan: &Plan, cell: &Cell) -> PlannedCellRecord {
+fn planned(plan: &Plan, cell: &Cell, index: usize, references: &References) -> PlannedCellRecord {
     let suite = &plan.suite;
     let test = &suite.tests[cell.test as usize];
-    let bounds = plan.bounds(cell).into_iter().map(|bound| BoundRecord {
-        name: suite.expectations[bound.expectation].name.clone(),
-        metric: bound.metric,
-        bound: bound.bound,
-        slack: bound.slack,
-        severity: bound.severity,
-        place: bound.place,
+    let bounds = plan.bounds(cell).into_iter().enumerate().map(|(position, bound)| {
+        let relative = references.relative.get(&(index, position)).cloned();
+        // What the recorded runs lack is shown, and fails nothing.
+        let silent = relative.as_ref().is_some_and(|relative| relative.runs.is_empty());
+        BoundRecord {
+            name: suite.expectations[bound.expectation].name.clone(),
+            metric: bound.metric,
+            bound: bound.bound,
+            relative,
+            slack: bound.slack,
+            severity: if silent { Severity::Report } else { bound.severity },
+            place: bound.place,
+        }
     });
     let quarantine = plan.quarantine(cell).map(|quarantine| QuarantineRecord {
         reason: quarantine.reason.clone(),

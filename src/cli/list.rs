@@ -172,6 +172,15 @@ struct BoundLine {
     /// The number as written, where slack makes it another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<f64>,
+    /// At least this share of what the recorded runs had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_ratio: Option<f64>,
+    /// At most this share of what the recorded runs had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_ratio: Option<f64>,
+    /// The file of recorded runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
     /// Whether the cell must be over capacity.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     over: bool,
@@ -200,12 +209,18 @@ fn as_text<S: serde::Serializer>(
 
 impl BoundLine {
     fn new(bound: CellBound) -> BoundLine {
-        let limit = |side: Side| bound.bound.filter(|b| b.side == side).map(|b| b.limit);
+        let relative = bound.against.is_some();
+        let limit = |side: Side, ratio: bool| {
+            bound.bound.filter(|b| b.side == side && ratio == relative).map(|b| b.limit)
+        };
         BoundLine {
             metric: bound.metric.to_string(),
-            min: limit(Side::Min),
-            max: limit(Side::Max),
-            target: bound.bound.filter(|b| b.target != b.limit).map(|b| b.target),
+            min: limit(Side::Min, false),
+            max: limit(Side::Max, false),
+            target: bound.bound.filter(|b| b.target != b.limit && !relative).map(|b| b.target),
+            min_ratio: limit(Side::Min, true),
+            max_ratio: limit(Side::Max, true),
+            against: bound.against.map(|against| against.file.display().to_string()),
             over: bound.bound.is_none(),
             severity: bound.severity,
             at: bound.place,
@@ -384,6 +399,15 @@ fn bound_text(bound: &CellBound) -> String {
         Side::Min => "≥",
         Side::Max => "≤",
     };
+    if let Some(against) = &bound.against {
+        return format!(
+            "{} {sign} {} × {} ({}{severity})",
+            bound.metric,
+            print_number(asked.limit, 6),
+            against.file.display(),
+            bound.place
+        );
+    }
     let unit = bound.metric.base.entry().unit;
     let blank = if unit.is_empty() { "" } else { " " };
     format!(

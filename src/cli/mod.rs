@@ -7,6 +7,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod annotate;
+mod baseline;
 mod check;
 mod completions;
 mod directory;
@@ -18,6 +19,8 @@ mod limit;
 mod list;
 mod lock;
 mod onlooker;
+mod provenance;
+mod reference;
 mod remedy;
 mod report;
 mod resume;
@@ -26,6 +29,7 @@ mod schema;
 mod secrecy;
 mod selftest;
 mod shape;
+mod share;
 mod voice;
 
 use exit::Exit;
@@ -131,8 +135,10 @@ enum Command {
     List(list::Args),
     /// Write a commented suite that runs as written
     Init(init::Args),
-    /// Write the JSON Schemas of suite and record
+    /// Write the JSON Schemas of suite, record and baseline
     Schema(schema::Args),
+    /// Record runs to hold later ones against, keep or compare them
+    Baseline(baseline::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
     /// Name the limits of a finished run that could not fail
@@ -207,6 +213,7 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::List(args) => list::run(&args, global).into(),
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
+        Command::Baseline(args) => baseline::run(&args, global).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()

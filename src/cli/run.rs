@@ -9,13 +9,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::engine::redact::Redactor;
-use crate::engine::{stranded, supervise as process};
+use crate::engine::supervise as process;
 use crate::hardware;
 use crate::hardware::need::OnMismatch;
 use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
 use crate::record::event::StopReason;
 use crate::record::journal::Journal;
+use crate::record::provenance::Provenance;
 use crate::record::run_record::{CellOutcome, CellState, RunHeader};
 use crate::record::{Earlier, Event, RunRecord};
 use crate::report;
@@ -23,7 +24,7 @@ use crate::report::files::Room;
 use crate::report::junit::Dialect;
 use crate::report::outlet;
 use crate::report::progress::Progress;
-use crate::run::{Cause, Conduct, Halter, Parent, Signals, Unfit, conduct, in_virtual_time};
+use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 
 use super::annotate::Annotations;
@@ -33,8 +34,11 @@ use super::fence::Fence;
 use super::header::{self, HeaderInput};
 use super::limit::{self, Limits};
 use super::onlooker::{Onlooker, Seen, Trouble, failures};
+use super::provenance;
+use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
+use super::share::Shares;
 use super::{Global, say, secrecy};
 
 /// Room that is held back for the end of a run, in bytes: what the results of a small one need.
@@ -42,29 +46,26 @@ const ROOM: usize = 256 * 1024;
 /// How long the end of engines is waited for when this program broke.
 const ENDING: Duration = Duration::from_secs(6);
 
-/// How long a run that does not end in time tries to say so.
-const LAST_WORDS: Duration = Duration::from_millis(50);
-
 /// Arguments of `tokgate run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Suite files
     #[arg(required = true, value_name = "SUITE")]
-    suites: Vec<PathBuf>,
+    pub(super) suites: Vec<PathBuf>,
     #[command(flatten)]
-    choice: Choice,
+    pub(super) choice: Choice,
     #[command(flatten)]
-    overlay: Overlay,
+    pub(super) overlay: Overlay,
     /// Seed of prompts and of the simulated engine [default: random]
     #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Write results to DIR [default: tokgate-out/<suite>]
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Go on with the unfinished run in DIR; auto: with the one in the output directory if there is one
     /// and it has the same plan, else begin anew
     #[arg(long, value_name = "DIR|auto", value_parser = |text: &str| Ok::<_, String>(Resume::from(text)))]
-    resume: Option<Resume>,
+    pub(super) resume: Option<Resume>,
     /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
     #[arg(
         long,
@@ -73,23 +74,23 @@ pub struct Args {
         value_name = "DIALECT",
         hide_possible_values = true
     )]
-    junit_dialect: Dialect,
+    pub(super) junit_dialect: Dialect,
     /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
     #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
-    annotations: Annotations,
+    pub(super) annotations: Annotations,
     /// Exit 11 when there are warnings
     #[arg(long)]
-    deny_warnings: bool,
+    pub(super) deny_warnings: bool,
     /// End after the first failed cell
     #[arg(long, conflicts_with = "max_fail")]
-    fail_fast: bool,
+    pub(super) fail_fast: bool,
     /// End after N failed cells
     #[arg(long, value_name = "N", value_parser = limit::max_fail)]
-    max_fail: Option<std::num::NonZeroUsize>,
+    pub(super) max_fail: Option<std::num::NonZeroUsize>,
     /// End after this time, like 90m, or auto: before the Slurm job does; cells that have not run by then
     /// are errors
     #[arg(long, value_name = "TIME", value_parser = limit::time_limit)]
-    time_limit: Option<TimeLimit>,
+    pub(super) time_limit: Option<TimeLimit>,
 }
 
 /// Runs the suites.
@@ -99,8 +100,9 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     let limits = Limits::begin(args.time_limit, most);
     let mut prepared = Vec::new();
     let mut exit = Exit::Pass;
+    let machine = hardware::probe();
     for path in &args.suites {
-        match prepare(path, args, global) {
+        match prepare(path, args, global, &machine, false) {
             Ok(ready) => prepared.push(ready),
             Err(wrong) => exit = exit.or(wrong),
         }
@@ -136,38 +138,10 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
-    outlet::open();
-    run_all(&prepared, args, global, parent, limits, exit).into()
-}
-
-/// Runs suites that are ready, one after another.
-fn run_all(
-    prepared: &[Ready],
-    args: &Args,
-    global: &Global,
-    parent: Option<Parent>,
-    limits: Limits,
-    mut exit: Exit,
-) -> Exit {
-    directory::survive_size_limits();
-    process::become_subreaper();
-    let stranded = stranded::end_stranded();
-    if !stranded.is_empty() {
-        say(&format!("warning: ended what an earlier run left behind: {}", stranded.join(", ")));
-    }
-    let signals = Signals::listen(parent, |signal| {
-        say("warning: the run did not end in time, and is left as it stands");
-        std::thread::sleep(LAST_WORDS);
-        std::process::exit(Exit::Signal(signal).code().into());
-    });
-    let signals = signals.unwrap_or_else(|error| {
-        say(&format!("warning: signals are not caught: {error}"));
-        Signals::default()
-    });
-    let mut shares = Shares { limits, signals };
-    for ready in prepared {
+    let mut shares = Shares::begin(limits, parent);
+    for ready in &prepared {
         // A suite whose turn does not come has reports that say so, and not those of the day before.
-        exit = exit.or(carry_out(ready, args, global, &mut shares));
+        exit = exit.or(carry_out(ready, args, global, &machine, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
@@ -175,26 +149,29 @@ fn run_all(
     if let Some(signal) = shares.signals.first() {
         exit = exit.or(Exit::Signal(signal));
     }
-    exit
-}
-
-/// What the suites of a command share.
-struct Shares {
-    limits: Limits,
-    signals: Signals,
+    exit.into()
 }
 
 /// A suite ready to run.
-struct Ready {
-    plan: Plan,
+pub(super) struct Ready {
+    pub(super) plan: Plan,
+    pub(super) provenance: Provenance,
+    references: References,
     /// Whether suite or plan gave warnings.
     warned: bool,
     secrets: Vec<(String, String)>,
     redactor: Redactor,
 }
 
-/// Loads, checks and expands a suite, and finds its secrets; says every problem.
-fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
+/// Loads, checks and expands a suite, and finds its secrets and what it is held against; says every
+/// problem. `recording`: it is to be recorded, and held against nothing.
+pub(super) fn prepare(
+    path: &Path,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    recording: bool,
+) -> Result<Ready, Exit> {
     let planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
     let missing = shape::missing_data(&planned);
     if !missing.is_empty() {
@@ -210,8 +187,11 @@ fn prepare(path: &Path, args: &Args, global: &Global) -> Result<Ready, Exit> {
         return Err(shape::nothing(path));
     }
     expired(&plan)?;
+    let provenance = provenance::of(&plan, machine);
+    let whole = args.choice.is_empty() && plan.suite.select.is_empty();
+    let references = reference::resolve(&plan, &provenance, recording, whole)?;
     let (secrets, redactor) = secrecy::of_run(&plan)?;
-    Ok(Ready { plan, warned, secrets, redactor })
+    Ok(Ready { plan, provenance, references, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -228,7 +208,13 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
-fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -> Exit {
+pub(super) fn carry_out(
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    shares: &mut Shares,
+) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
         Some(Resume::Dir(dir)) => Some(dir.clone()),
@@ -240,13 +226,14 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -
         Ok(directory) => directory,
         Err(error) => return unopened(&error, &out),
     };
-    let machine = hardware::probe();
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
-        machine: &machine,
+        machine,
         flags: flags(args),
         selection: selection(args),
+        provenance: ready.provenance.clone(),
+        references: &ready.references,
         redactor: &ready.redactor,
     });
     let course = match &args.resume {
@@ -279,7 +266,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -
     };
     match begun {
         Ok(opening) => {
-            let (seen, broken) = watch(ready, args, global, &directory, opening, &machine, shares);
+            let (seen, broken) = watch(ready, args, global, &directory, opening, machine, shares);
             let exit = match &seen {
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
@@ -289,6 +276,7 @@ fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -
                         outlet::hurry(left);
                     }
                     conclude(ready, args, global, &directory, seen)
+                        .or(super::baseline::supplement(&seen.record, &ready.references.wanted))
                 }
                 None => Exit::Unwritten,
             };
@@ -411,6 +399,10 @@ fn watch(
     let (sender, receiver) = std::sync::mpsc::channel();
     let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
+    for note in &ready.references.notes {
+        // The onlooker, which reads it, is not there yet, but the channel is.
+        let _ = sender.send(Event::Warning { message: note.clone() });
+    }
     let onlooker = Onlooker {
         record,
         opening: event,

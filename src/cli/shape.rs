@@ -40,6 +40,13 @@ pub struct Choice {
     pub skip: Vec<String>,
 }
 
+impl Choice {
+    /// Whether nothing is chosen, so that all cells are.
+    pub fn is_empty(&self) -> bool {
+        self.select.is_empty() && self.skip.is_empty()
+    }
+}
+
 /// A suite without errors, and its plan.
 pub struct Planned {
     /// The suite as read.

@@ -303,17 +303,8 @@ pub fn value(observed: &Observations, stat: Option<Stat>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::golden::{cases, numbers};
     use crate::judge::{Bound, BoundVerdict, Side, limit};
-
-    fn golden(section: &str) -> Vec<serde_json::Value> {
-        let text = include_str!("../../tests/golden/statistics.json");
-        let all: serde_json::Value = serde_json::from_str(text).unwrap();
-        all[section]["cases"].as_array().unwrap().clone()
-    }
-
-    fn numbers(case: &serde_json::Value, key: &str) -> Vec<f64> {
-        case[key].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
-    }
 
     fn close(got: f64, want: f64) {
         assert!((got - want).abs() <= 1e-8 * want.abs(), "{got} is not {want}");
@@ -322,7 +313,7 @@ mod tests {
     #[test]
     fn batch_mean_intervals_are_those_of_forty_digits() {
         let mut verdicts = 0;
-        for case in golden("batch_mean_intervals") {
+        for case in cases("batch_mean_intervals") {
             let number = |key: &str| case[key].as_f64().unwrap();
             let series = numbers(&case, "series");
             let size = case["bins_per_batch"].as_u64().unwrap() as usize;
@@ -357,7 +348,7 @@ mod tests {
 
     #[test]
     fn levels_of_one_extension_are_those_of_the_simulation() {
-        for case in golden("extension_once") {
+        for case in cases("extension_once") {
             let alpha = case["alpha_one_sided"].as_f64().unwrap();
             assert_eq!(Some(level(alpha, 10, false)), case["level_20_batches"].as_f64());
         }

@@ -47,6 +47,19 @@ pub fn judge(estimate: &Estimate, bound: &Bound) -> BoundVerdict {
     }
 }
 
+/// Whether a ratio is as much better than no change as the limit lets it be worse, and surely better.
+pub fn gained(ratio: &Estimate, bound: &Bound) -> bool {
+    let worst = match bound.side {
+        Side::Min => ratio.lower,
+        Side::Max => ratio.upper,
+    };
+    let mirror = Bound { limit: 1.0 / bound.limit, ..*bound };
+    let target = bound.side.upright(bound.target);
+    !beyond(ratio.value, &mirror)
+        && ratio.value != bound.target
+        && worst.is_some_and(|worst| bound.side.upright(worst) > target)
+}
+
 /// The loss against the target as a fraction of it, negative for a gain; `None` where the target is
 /// zero.
 pub fn loss(value: f64, bound: &Bound) -> Option<f64> {
@@ -111,6 +124,18 @@ mod tests {
         assert_eq!(judge(&bare, &FLOOR), BoundVerdict::Close);
         bare.value = f64::NAN;
         assert_eq!(judge(&bare, &FLOOR), BoundVerdict::NoData);
+    }
+
+    #[test]
+    fn a_gain_counts_as_a_loss_does() {
+        let floor = Bound { side: Side::Min, target: 1.0, limit: 0.95 };
+        assert!(gained(&estimate(1.06, 0.05), &floor));
+        assert!(!gained(&estimate(1.06, 0.07), &floor), "not surely");
+        assert!(!gained(&estimate(1.04, 0.01), &floor), "not so much");
+        let ceiling = Bound { side: Side::Max, target: 1.0, limit: 1.05 };
+        assert!(gained(&estimate(0.94, 0.05), &ceiling));
+        assert!(!gained(&estimate(1.06, 0.01), &ceiling));
+        assert!(!gained(&estimate(1.0, 0.0), &Bound { limit: 1.0, ..floor }));
     }
 
     #[test]

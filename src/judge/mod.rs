@@ -3,11 +3,20 @@
 //! Pure mathematics. `fail` means judged and too slow; `error` means it could not be judged; the
 //! two are never mixed.
 
+#[cfg(test)]
+mod golden;
 pub mod interval;
 pub mod lattice;
 pub mod limit;
+pub mod paired;
+pub mod power;
+pub mod ratio;
 #[cfg(test)]
 mod simulation;
+pub mod spread;
+pub mod tolerance;
+
+pub use interval::NoData;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +49,12 @@ pub enum Method {
     Exact,
     /// One observation; judged by value.
     Point,
+    /// Several launches and Student's t, or the noise of a calibration.
+    Launches,
+    /// A ratio to recorded runs, with their noise in it.
+    Baseline,
+    /// A ratio of pairs without the effect of their order.
+    Paired,
 }
 
 /// Which side a bound stands on.

@@ -8,6 +8,8 @@ use super::interval::{estimate, estimate_shared, level};
 use super::{Bound, BoundVerdict, Side, limit};
 use crate::measure::{Observations, Stat};
 
+mod ratio;
+
 const ALPHA: f64 = 0.05;
 const TRUTH: f64 = 100.0;
 
@@ -156,4 +158,39 @@ fn the_slope_check_cries_drift_over_steady_noise_less_than_its_level() {
     });
     assert!(cried <= 0.01 + doubt(0.01, runs), "{cried}");
     assert!(cried > 0.003, "{cried}");
+}
+
+/// Noise whose bins remember the one before, with standard deviation 4 about the truth.
+fn remembering(rng: &mut StdRng, bins: usize, memory: f64) -> Vec<f64> {
+    let normal = Normal::new(0.0, 4.0).unwrap();
+    let fresh = (1.0 - memory * memory).sqrt();
+    let mut state = normal.sample(rng);
+    (0..bins)
+        .map(|_| {
+            state = memory * state + fresh * normal.sample(rng);
+            TRUTH + state
+        })
+        .collect()
+}
+
+#[test]
+fn batch_means_keep_alpha_where_the_noise_remembers() {
+    let runs = 20_000;
+    let missed = |memory: f64, batches_of: usize, seed| {
+        share(runs, seed, |rng| {
+            let bins = remembering(rng, 250, memory);
+            let means: Vec<f64> = bins
+                .chunks(batches_of)
+                .map(|batch| batch.iter().sum::<f64>() / batches_of as f64)
+                .collect();
+            estimate(&batches(&means), None, ALPHA).unwrap().lower.unwrap() > TRUTH
+        })
+    };
+    for (seed, memory) in [(12, 0.0), (13, 0.2), (14, 0.5)] {
+        let got = missed(memory, 25, seed);
+        assert!((got - ALPHA).abs() <= doubt(ALPHA, runs), "{got} at {memory}");
+    }
+    // Bins taken for independent samples would not keep it.
+    let naive = missed(0.5, 1, 15);
+    assert!(naive > 0.15, "{naive}");
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::select::{Sieve, Sieves};
 use super::{Cell, CellBound};
 use crate::judge::{Bound, Side};
-use crate::suite::model::{Grid, GridLimit, Limits, Place, Quarantine, Suite};
+use crate::suite::model::{Against, Grid, GridLimit, Limits, Place, Quarantine, Suite};
 
 /// Where the bounds and quarantines of a cell are looked up.
 #[derive(Debug, Clone)]
@@ -122,6 +122,8 @@ impl TestGrid {
 pub(super) enum Asked<'a> {
     /// A number.
     Number(f64, &'a Place),
+    /// A share of what recorded runs had.
+    Ratio(f64, &'a Against, &'a Place),
     /// To be over capacity.
     Over(&'a Place),
 }
@@ -141,6 +143,9 @@ impl TestBound {
         let (_, limits) = &suite.expectations[self.expectation].bounds[self.bound];
         match (limits, &self.grid) {
             (Limits::Scalar { value, place, .. }, _) => Some((Asked::Number(*value, place), None)),
+            (Limits::Ratio { value, against, place, .. }, _) => {
+                Some((Asked::Ratio(*value, against, place), None))
+            }
             (Limits::Grid(_), None) => None,
             (Limits::Grid(grid), Some(index)) => {
                 let at = index.entry(cell)?;
@@ -168,7 +173,7 @@ impl Index {
                     asked.except.as_ref().and_then(|except| Sieve::new(except, suite, test));
                 for (bound, (_, limits)) in asked.bounds.iter().enumerate() {
                     let grid = match limits {
-                        Limits::Scalar { .. } => None,
+                        Limits::Scalar { .. } | Limits::Ratio { .. } => None,
                         Limits::Grid(grid) => match TestGrid::new(grid, suite, test) {
                             Some(grid) => Some(grid),
                             None => continue,
@@ -210,18 +215,22 @@ impl Index {
             let Some((asked, _)) = bound.asked(suite, cell) else { continue };
             let expectation = &suite.expectations[bound.expectation];
             let side = expectation.bounds[bound.bound].0;
-            let (bound_asked, place) = match asked {
+            let (bound_asked, place, against) = match asked {
                 Asked::Number(target, place) => {
-                    (Some(with_slack(side, target, expectation.slack)), place)
+                    (Some(with_slack(side, target, expectation.slack)), place, None)
                 }
-                Asked::Over(place) => (None, place),
+                Asked::Ratio(limit, against, place) => {
+                    (Some(Bound { side, target: 1.0, limit }), place, Some(against))
+                }
+                Asked::Over(place) => (None, place, None),
             };
             over |= bound_asked.is_none();
             found.push(CellBound {
                 expectation: bound.expectation,
                 metric: expectation.metric,
                 bound: bound_asked,
-                slack: expectation.slack,
+                against: against.cloned(),
+                slack: if against.is_some() { 0.0 } else { expectation.slack },
                 severity: expectation.severity,
                 place: place.clone(),
             });

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::bound::KnownAxes;
 use super::{Cell, CellBound, Plan};
-use crate::judge::Side;
+use crate::judge::{Severity, Side};
 use crate::load::{Arrival, Length};
 use crate::measure::{Base, Stat};
 use crate::suite::model::{
-    Amount, AxisValue, DecodeSetting, LengthSetting, Prefix, Quarantine, ServeSetting, Test,
-    TestSetting,
+    Amount, AxisValue, DecodeSetting, LengthSetting, Limits, Prefix, Quarantine, ServeSetting,
+    Test, TestSetting,
 };
 
 /// Prompt tokens a second that an estimate assumes where no bound says more.
@@ -86,6 +86,22 @@ impl Plan {
         self.index.bounds(&self.suite, cell)
     }
 
+    /// How many comparisons with recorded runs can fail this plan: the family that shares
+    /// `policy.alpha`. It follows from suite and selection alone.
+    pub fn comparisons(&self) -> u64 {
+        let ratios = |limits: &(Side, Limits)| matches!(limits.1, Limits::Ratio { .. });
+        if !self.suite.expectations.iter().any(|it| it.bounds.iter().any(ratios)) {
+            return 0;
+        }
+        let of = |cell| {
+            let bounds = self.bounds(cell);
+            let judged =
+                |bound: &&CellBound| bound.against.is_some() && bound.severity == Severity::Fail;
+            bounds.iter().filter(judged).count() as u64
+        };
+        self.cells.iter().map(of).sum()
+    }
+
     /// The quarantine that holds for a cell, the first where there are several.
     pub fn quarantine(&self, cell: &Cell) -> Option<&Quarantine> {
         self.index.quarantine(&self.suite, cell)
@@ -140,6 +156,7 @@ impl Plan {
             bounds
                 .iter()
                 .filter(|bound| bound.metric.base == base && !bound.metric.per_gpu)
+                .filter(|bound| bound.against.is_none())
                 .filter(|bound| stat.is_none() || bound.metric.stat == stat)
                 .filter_map(|bound| bound.bound)
                 .find(|bound| bound.side == side && bound.target > 0.0)

@@ -29,7 +29,7 @@ pub use tool::CommandSpec;
 
 use crate::judge::{Bound, Severity};
 use crate::measure::Metric;
-use crate::suite::model::{Place, Selector, Suite};
+use crate::suite::model::{Against, Place, Selector, Suite};
 
 /// What a run will do: a pure function of suite and selection.
 #[derive(Debug, Clone)]
@@ -83,6 +83,8 @@ pub struct CellBound {
     pub metric: Metric,
     /// What is asked; `None` is `"over"`: the cell must be over capacity.
     pub bound: Option<Bound>,
+    /// The recorded runs that it is a share of: `bound` is then one of the ratio, whose target is 1.
+    pub against: Option<Against>,
     /// Slack as a fraction.
     pub slack: f64,
     /// How much it matters.

@@ -218,6 +218,7 @@ impl Sample {
                 }],
                 tests: Vec::new(),
                 expectations: Vec::new(),
+                baseline: Default::default(),
                 quarantines: Vec::new(),
                 policy: Policy {
                     alpha: 0.05,

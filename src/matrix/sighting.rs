@@ -90,7 +90,7 @@ impl<'s> Sightings<'s> {
             .iter()
             .map(|expectation| {
                 let sighting = |(_, limits): &(Side, Limits)| match limits {
-                    Limits::Scalar { .. } => {
+                    Limits::Scalar { .. } | Limits::Ratio { .. } => {
                         BoundSighting { met: false, entries: Vec::new(), left: 1 }
                     }
                     Limits::Grid(grid) => {
@@ -238,7 +238,7 @@ fn unbound(
 ) {
     let grid = match &expectation.bounds[bound].1 {
         Limits::Grid(grid) => grid,
-        Limits::Scalar { place, .. } => {
+        Limits::Scalar { place, .. } | Limits::Ratio { place, .. } => {
             if !sighting.met {
                 troubles.push(
                     Trouble::new(

@@ -285,7 +285,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 fn twice(suite: &Suite, troubles: &mut Vec<Trouble>) {
     type Shape<'a> = Option<(&'a str, Option<&'a str>)>;
     type Same<'a> =
-        (String, Side, Severity, Vec<usize>, Vec<String>, Option<Vec<String>>, Shape<'a>);
+        (String, Side, bool, Severity, Vec<usize>, Vec<String>, Option<Vec<String>>, Shape<'a>);
     let mut scalars: BTreeMap<Same<'_>, &Place> = BTreeMap::new();
     let mut entries: BTreeMap<Same<'_>, HashMap<(&str, Option<&str>), &Place>> = BTreeMap::new();
     let sorted = |selector: &Selector| {
@@ -297,13 +297,15 @@ fn twice(suite: &Suite, troubles: &mut Vec<Trouble>) {
         for (side, limits) in &expectation.bounds {
             let mut tests = expectation.tests.clone();
             tests.sort_unstable();
-            let shape = match limits {
-                Limits::Scalar { .. } => None,
-                Limits::Grid(grid) => Some((grid.rows.as_str(), grid.columns.as_deref())),
+            let (shape, relative) = match limits {
+                Limits::Scalar { .. } => (None, false),
+                Limits::Ratio { .. } => (None, true),
+                Limits::Grid(grid) => (Some((grid.rows.as_str(), grid.columns.as_deref())), false),
             };
             let same: Same<'_> = (
                 expectation.metric.to_string(),
                 *side,
+                relative,
                 expectation.severity,
                 tests,
                 sorted(&expectation.filter),
@@ -311,12 +313,16 @@ fn twice(suite: &Suite, troubles: &mut Vec<Trouble>) {
                 shape,
             );
             let metric = expectation.metric;
-            let word = match side {
-                Side::Min => "min",
-                Side::Max => "max",
+            let word = match (side, relative) {
+                (Side::Min, false) => "min",
+                (Side::Max, false) => "max",
+                (Side::Min, true) => "min-ratio",
+                (Side::Max, true) => "max-ratio",
             };
             match limits {
-                Limits::Scalar { place, .. } => match scalars.get(&same) {
+                Limits::Scalar { place, .. } | Limits::Ratio { place, .. } => match scalars
+                    .get(&same)
+                {
                     Some(first) => troubles.push(
                         Trouble::new("same-bound", format!("{word} of `{metric}` is given twice"))
                             .at(Some(place.clone()))

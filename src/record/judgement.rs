@@ -16,6 +16,7 @@ use crate::measure::{Base, Fault, Metric, TestKind};
 use crate::suite::model::{InconclusivePolicy, Policy, UnjudgedPolicy};
 
 mod estimate;
+mod relative;
 
 /// Whether cells of a kind are extended once where they are inconclusive. It sets the level of
 /// both judgements, so it follows from the plan and not from what became of the cell.
@@ -65,8 +66,9 @@ pub fn extension(
     {
         return Vec::new();
     }
+    // What makes a ratio doubtful is how launches differ, which no longer window tells.
     let doubtful = |(record, judged): &(&BoundRecord, &BoundJudgement)| {
-        binds(record) && judged.verdict == BoundVerdict::Inconclusive
+        binds(record) && record.relative.is_none() && judged.verdict == BoundVerdict::Inconclusive
     };
     let mut bases: Vec<Base> = cell
         .bounds
@@ -317,6 +319,7 @@ impl Sight<'_> {
             warnings: self.warnings(),
         };
         self.warn_of_bounds(&mut judgement);
+        self.warn_of_gains(&mut judgement);
         match verdict {
             Verdict::Error if faults.invalid => {
                 self.settle(&mut judgement, "invalid", Some(self.told(Fault::Invalid)), &[]);
@@ -350,14 +353,15 @@ impl Sight<'_> {
                 message: format!("capacity grew: expected to be over capacity ({})", record.place),
             };
         };
-        match self.estimate(record.metric) {
+        let estimated = match &record.relative {
+            Some(relative) => self.ratio(record.metric, relative),
+            None => self.estimate(record.metric),
+        };
+        match estimated {
             Ok(estimate) => {
                 let verdict = limit::judge(&estimate, bound);
-                BoundJudgement {
-                    verdict,
-                    estimate: Some(estimate),
-                    message: wording::bound(record, bound, &estimate, verdict, false),
-                }
+                let message = self.line(record, bound, &estimate, verdict, false);
+                BoundJudgement { verdict, estimate: Some(estimate), message }
             }
             Err(why) => BoundJudgement {
                 verdict: BoundVerdict::NoData,
@@ -380,7 +384,8 @@ impl Sight<'_> {
             let (Some(bound), Some(estimate)) = (&record.bound, judged.estimate) else {
                 return false;
             };
-            let shift = shift(record.metric.base, estimate.value);
+            let (figure, scale) = self.figure(record, &estimate);
+            let shift = shift(record.metric.base, figure) * scale;
             binds(record)
                 && [shift, -shift].iter().any(|shift| {
                     let moved = Estimate {
@@ -479,7 +484,7 @@ impl Sight<'_> {
             };
             if binds(record) {
                 broken = true;
-                judged.message = wording::bound(record, bound, &estimate, judged.verdict, true);
+                judged.message = self.line(record, bound, &estimate, judged.verdict, true);
             }
         }
         let doubtful = &[BoundVerdict::Inconclusive];

@@ -3,10 +3,12 @@
 //! Events are written first, then judged and shown. Judging here is a pure function of recorded
 //! facts, so that a report rendered next year says the same.
 
+pub mod baseline;
 pub mod event;
 pub mod history;
 pub mod journal;
 pub mod judgement;
+pub mod provenance;
 pub mod run_record;
 pub mod sensitivity;
 pub mod wording;

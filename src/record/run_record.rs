@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{Event, StopReason};
 use super::judgement;
+use super::provenance::Provenance;
 use crate::judge::{Bound, BoundVerdict, Estimate, Severity, Verdict};
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, Metric, Observations, TestKind};
@@ -44,6 +45,9 @@ pub struct RunHeader {
     /// What was selected, in command line spelling: `-E` and `--skip`, each with its selector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selection: Vec<String>,
+    /// What its figures belong to.
+    #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
+    pub provenance: Provenance,
     /// `[policy]`.
     pub policy: Policy,
     /// Planned launches.
@@ -118,12 +122,29 @@ pub struct BoundRecord {
     pub metric: Metric,
     /// What is asked; absent is `"over"`.
     pub bound: Option<Bound>,
+    /// The recorded runs that it is a share of: what is asked is then a ratio, whose target is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative: Option<RelativeRecord>,
     /// Slack as a fraction.
     pub slack: f64,
     /// How much it matters.
     pub severity: Severity,
     /// Where the number stands.
     pub place: Place,
+}
+
+/// What a ratio is held against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct RelativeRecord {
+    /// The file of recorded runs.
+    pub file: String,
+    /// What they had in this cell; empty where they lack it and the suite lets that pass.
+    pub runs: Vec<f64>,
+    /// How many comparisons share `policy.alpha`.
+    pub comparisons: u64,
+    /// The smallest loss, as a fraction, that fails 19 times out of 20 by the noise of these runs.
+    pub sees: Option<f64>,
 }
 
 /// A quarantine in force.

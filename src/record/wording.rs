@@ -2,7 +2,7 @@
 //!
 //! It formats what was decided and decides nothing.
 
-use super::run_record::{BoundRecord, QuarantineRecord};
+use super::run_record::{BoundRecord, QuarantineRecord, RelativeRecord};
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, Side, limit};
 use crate::quantity::print_number;
 
@@ -45,6 +45,89 @@ pub fn bound(
     format!("{} {shown}{blank}{unit} {sign} {limit} ({})", record.metric, notes.join(", "))
 }
 
+/// One line on a judged ratio:
+/// `output-throughput 6 871 tok/s is 0.941 of the baseline's 7 302 [0.925, 0.957] < 0.97 (5 runs, …)`.
+///
+/// `figure` is what was measured; `ratio` and its bounds are what became of it. The line says the
+/// smallest loss that these runs let it see, so that a pass is not taken for more than it is.
+pub fn ratio(
+    record: &BoundRecord,
+    relative: &RelativeRecord,
+    figure: f64,
+    bound: &Bound,
+    ratio: &Estimate,
+    verdict: BoundVerdict,
+    by_point: bool,
+) -> String {
+    let sign = match (bound.side, limit::beyond(ratio.value, bound)) {
+        (Side::Min, true) => "<",
+        (Side::Min, false) => "≥",
+        (Side::Max, true) => ">",
+        (Side::Max, false) => "≤",
+    };
+    let (value, limit) = shares(ratio.value, bound.limit);
+    let interval = match (ratio.lower, ratio.upper) {
+        (Some(lower), Some(upper)) => format!(" [{}, {}]", share(lower), share(upper)),
+        (_, _) => String::new(),
+    };
+    let runs = relative.runs.len();
+    let mut notes = vec![format!("{runs} runs")];
+    match verdict {
+        BoundVerdict::Clear => notes.push("clear".to_owned()),
+        BoundVerdict::Close => notes.push("close".to_owned()),
+        BoundVerdict::Inconclusive => notes.push("within their noise".to_owned()),
+        BoundVerdict::Fail | BoundVerdict::NoData => {}
+    }
+    if by_point {
+        notes.push("by the point estimate".to_owned());
+    }
+    if let Some(sees) = relative.sees {
+        notes.push(sight(bound.side, sees));
+    }
+    if relative.comparisons > 1 {
+        notes.push(format!("one of {} comparisons", relative.comparisons));
+    }
+    notes.push(relative.file.clone());
+    notes.push(record.place.to_string());
+    let unit = record.metric.base.entry().unit;
+    let blank = if unit.is_empty() { "" } else { " " };
+    let middle = super::baseline::middle(&relative.runs).map_or_else(String::new, number);
+    format!(
+        "{} {}{blank}{unit} is {value} of the baseline's {middle}{interval} {sign} {limit} ({})",
+        record.metric,
+        number(figure),
+        notes.join(", ")
+    )
+}
+
+/// What a comparison can see: `sees losses from 4.1 %`, of what is better when less
+/// `sees rises from 4.3 %`.
+fn sight(side: Side, loss: f64) -> String {
+    let percent = |share: f64| print_number(share * 100.0, 1);
+    match side {
+        Side::Min if loss < 0.9995 => format!("sees losses from {} %", percent(loss)),
+        Side::Max if loss < 0.9995 => {
+            format!("sees rises from {} %", percent(1.0 / (1.0 - loss) - 1.0))
+        }
+        Side::Min | Side::Max => "sees next to nothing".to_owned(),
+    }
+}
+
+/// A ratio with three digits behind the point.
+fn share(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+/// A ratio with as many digits as it takes to tell it from its limit.
+fn shares(value: f64, limit: f64) -> (String, String) {
+    let of_limit = print_number(limit, 6);
+    let digits = (3..9).find(|digits| {
+        let rounded: f64 = format!("{value:.*}", *digits).parse().unwrap_or(value);
+        value == limit || (rounded - limit).abs() > 1e-12
+    });
+    (format!("{value:.*}", digits.unwrap_or(3)), of_limit)
+}
+
 /// Why a value beyond its limit proves nothing.
 fn doubt(estimate: &Estimate, bound: &Bound) -> String {
     let best = match bound.side {
@@ -63,7 +146,11 @@ pub fn no_data(record: &BoundRecord, bound: &Bound, why: &str) -> String {
         Side::Min => "≥",
         Side::Max => "≤",
     };
-    format!("{} {sign} {}: {why} ({})", record.metric, number(bound.limit), record.place)
+    let limit = match &record.relative {
+        Some(_) => format!("{} of the baseline", print_number(bound.limit, 6)),
+        None => number(bound.limit),
+    };
+    format!("{} {sign} {limit}: {why} ({})", record.metric, record.place)
 }
 
 /// One line for several: `2 of 3 limits: …`, or the one alone.
@@ -140,6 +227,7 @@ mod tests {
             name: None,
             metric,
             bound: Some(limits),
+            relative: None,
             slack: 0.05,
             severity: Severity::Fail,
             place: Place { file: "suite.toml".into(), line: 58 },
@@ -181,6 +269,56 @@ mod tests {
             line("ready-time", 65.4, None, 60.0, 60.0),
             "ready-time 65.4 s > 60 (+9 % of 60, point, in this launch, suite.toml:58)"
         );
+    }
+
+    fn ratio_line(metric: &str, figure: f64, ratios: [f64; 3], limit: f64) -> String {
+        let metric: crate::measure::Metric = metric.parse().unwrap();
+        let side = if limit > 1.0 { Side::Max } else { Side::Min };
+        let relative = RelativeRecord {
+            file: "baselines/h200.jsonl".into(),
+            runs: vec![7302.0, 7302.0, 7302.0],
+            comparisons: 36,
+            sees: Some(0.0412),
+        };
+        let limits = Bound { side, target: 1.0, limit };
+        let record = BoundRecord {
+            name: None,
+            metric,
+            bound: Some(limits),
+            relative: Some(relative.clone()),
+            slack: 0.0,
+            severity: Severity::Fail,
+            place: Place { file: "suite.toml".into(), line: 58 },
+        };
+        let [lower, value, upper] = ratios;
+        let estimate = Estimate {
+            value,
+            lower: Some(lower),
+            upper: Some(upper),
+            n: 1,
+            method: Method::Baseline,
+        };
+        let verdict = limit::judge(&estimate, &limits);
+        super::ratio(&record, &relative, figure, &limits, &estimate, verdict, false)
+    }
+
+    #[test]
+    fn a_ratio_says_what_it_is_of_and_what_it_could_see() {
+        assert_eq!(
+            ratio_line("output-throughput", 6871.0, [0.925, 0.941, 0.957], 0.97),
+            "output-throughput 6 871 tok/s is 0.941 of the baseline's 7 302 [0.925, 0.957] < 0.97 \
+             (3 runs, sees losses from 4.1 %, one of 36 comparisons, baselines/h200.jsonl, suite.toml:58)"
+        );
+        assert_eq!(
+            ratio_line("ttft.p50", 7600.0, [0.99, 1.0408, 1.09], 1.03),
+            "ttft.p50 7 600 ms is 1.041 of the baseline's 7 302 [0.990, 1.090] > 1.03 \
+             (3 runs, within their noise, sees rises from 4.3 %, one of 36 comparisons, \
+             baselines/h200.jsonl, suite.toml:58)"
+        );
+        let apart = ratio_line("output-throughput", 7082.0, [0.96, 0.96997, 0.98], 0.97);
+        assert!(apart.contains("is 0.96997 of") && apart.contains("< 0.97 "), "{apart}");
+        let pass = ratio_line("output-throughput", 7302.0, [0.98, 1.0, 1.02], 0.97);
+        assert!(pass.contains("≥ 0.97 (3 runs, clear, sees"), "{pass}");
     }
 
     #[test]

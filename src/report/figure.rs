@@ -79,7 +79,8 @@ pub fn one(planned: &PlannedCellRecord, outcome: &CellOutcome, metric: Metric) -
 fn estimate(planned: &PlannedCellRecord, outcome: &CellOutcome, metric: Metric) -> Option<Figure> {
     let judged = planned.bounds.iter().zip(&outcome.judgement.bounds);
     judged
-        .filter(|(bound, _)| bound.metric == metric)
+        // What is estimated of a relative bound is a ratio.
+        .filter(|(bound, _)| bound.metric == metric && bound.relative.is_none())
         .find_map(|(_, judged)| judged.estimate)
         .map(|estimate| Figure { metric, value: estimate.value })
 }

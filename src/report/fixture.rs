@@ -54,6 +54,7 @@ fn header(suite: &str) -> RunHeader {
         },
         flags: vec!["--seed".into(), "42".into()],
         selection: Vec::new(),
+        provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,
             inconclusive: InconclusivePolicy::Warn,
@@ -132,6 +133,7 @@ fn judge_by_floor(
         name: Some("floors".into()),
         metric: crate::measure::Metric { base, stat: None, per_gpu: false },
         bound: Some(Bound { side: Side::Min, target, limit }),
+        relative: None,
         slack: 0.05,
         severity: Severity::Fail,
         place: place(line),

@@ -57,7 +57,7 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 46] = [
+pub const TABLE: [(&str, &str); 48] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
@@ -97,8 +97,10 @@ pub const TABLE: [(&str, &str); 46] = [
     ("test.output", "256"),
     ("test.repeat", "1"),
     ("test.timeout", "\"1h\""),
+    ("expect.against", "the file of [baseline]"),
     ("expect.slack", "\"0%\""),
     ("expect.severity", "\"fail\""),
+    ("baseline.on-missing", "\"error\""),
     ("policy.alpha", "0.05"),
     ("policy.inconclusive", "\"warn\""),
     ("policy.unjudged", "\"warn\""),

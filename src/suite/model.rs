@@ -14,7 +14,10 @@ use crate::judge::{Severity, Side};
 use crate::load::Api;
 use crate::measure::Metric;
 
+mod baseline;
 mod setting;
+mod workload;
+pub use baseline::{Against, BaselineSetting, IDENTITY, OnMissing};
 pub use setting::{
     Amount, Capacity, CommandSetting, Dataset, DatasetFormat, DecodeSetting, LengthSetting, Prefix,
     ServeSetting, Slo, TestSetting,
@@ -66,6 +69,8 @@ pub struct Suite {
     pub tests: Vec<Test>,
     /// `[[expect]]`, in order.
     pub expectations: Vec<Expectation>,
+    /// `[baseline]`.
+    pub baseline: BaselineSetting,
     /// `[[quarantine]]`, in order.
     pub quarantines: Vec<Quarantine>,
     /// `[policy]`.
@@ -385,7 +390,7 @@ pub struct Expectation {
     pub tests: Vec<usize>,
     /// The metric.
     pub metric: Metric,
-    /// `min` and `max`, in that order, with their limits.
+    /// `min`, `max`, `min-ratio` and `max-ratio`, in that order, with their limits.
     pub bounds: Vec<(Side, Limits)>,
     /// `slack` as a fraction.
     pub slack: f64,
@@ -411,6 +416,17 @@ pub enum Limits {
     },
     /// Numbers by one or two axes.
     Grid(Grid),
+    /// A share of what recorded runs had.
+    Ratio {
+        /// The share, with 1 for no change.
+        value: f64,
+        /// The recorded runs.
+        against: Against,
+        /// Where it stands.
+        place: Place,
+        /// Byte span in the source map, for carets.
+        span: Range<usize>,
+    },
 }
 
 /// Numbers by one or two axes.
@@ -493,10 +509,11 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeLimit {
-    /// So long.
-    After(Duration),
     /// As long as the batch system leaves to the job that it runs in; for ever outside of one.
     Auto,
+    /// So long.
+    #[serde(untagged)]
+    After(Duration),
 }
 
 /// What an inconclusive cell leads to.

@@ -326,17 +326,20 @@ fn links_in_place_of_reports_are_replaced_and_not_followed() {
 }
 
 #[test]
-fn a_log_that_became_a_link_is_not_written_through() {
+fn a_log_that_is_a_link_is_not_written_through() {
+    // The first engine puts a link where the second one's log is to be.
     let project = scripted(
-        "[ -e started ] || { touch started; rm -f out/engine-*.log; ln -s ../outside/victim out/engine-engine.log; exit 9; }",
-        &format!("ready = {{ timeout = \"20s\" }}\n{DECODE}"),
+        "ln -s ../outside/victim out/engine-layout=b.log; echo printed by $2",
+        &format!("[matrix]\nlayout = [\"a\", \"b\"]\n{DECODE}"),
     );
-    project.run(&[]).exits(30);
-    assert!(project.path().join("started").exists());
+    let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    project.file("suite.toml", &suite.replace("{{ port }}", "{{ port }} {{ axis.layout }}"));
+    let ran = project.run(&[]).exits(30);
+    assert!(ran.out.join("engine-layout=b.log").is_symlink());
+    assert!(ran.read("engine-layout=a.log").contains("printed by a"));
     untouched(&project);
-    // Neither does a run that begins anew there.
-    project.run(&[]);
-    untouched(&project);
+    let failure = &ran.record()["launches"][1]["failure"];
+    assert!(failure["message"].as_str().unwrap().contains("engine-layout=b.log"), "{failure}");
 }
 
 #[test]

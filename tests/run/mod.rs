@@ -1,5 +1,6 @@
 //! Whole runs through the command line: on the simulated engine, and on engines that go wrong.
 
+mod baseline;
 mod broken_engines;
 mod command;
 mod engine_metrics;

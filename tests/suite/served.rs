@@ -208,7 +208,7 @@ fn what_a_tool_tells_is_bounded_like_the_catalogue() {
         .iter()
         .map(|expect| {
             let first = match &expect.bounds[0].1 {
-                Limits::Scalar { value, .. } => *value,
+                Limits::Scalar { value, .. } | Limits::Ratio { value, .. } => *value,
                 Limits::Grid(grid) => match grid.entries[1].limit {
                     GridLimit::Value(value) => value,
                     other @ (GridLimit::None | GridLimit::Over) => panic!("{other:?}"),

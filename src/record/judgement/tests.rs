@@ -8,6 +8,8 @@ use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
 use crate::suite::model::Place;
 
+mod relative;
+
 fn place(line: u32) -> Place {
     Place { file: "suite.toml".into(), line }
 }
@@ -30,6 +32,7 @@ fn floor(metric: &str, target: f64, line: u32) -> BoundRecord {
         name: None,
         metric: metric.parse().unwrap(),
         bound: Some(Bound { side: Side::Min, target, limit }),
+        relative: None,
         slack: 0.05,
         severity: Severity::Fail,
         place: place(line),

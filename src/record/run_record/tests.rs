@@ -41,6 +41,7 @@ pub(crate) fn header() -> RunHeader {
         declared: Declared::default(),
         flags: Vec::new(),
         selection: Vec::new(),
+        provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,
             inconclusive: InconclusivePolicy::Warn,

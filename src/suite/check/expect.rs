@@ -269,7 +269,9 @@ impl Checker<'_> {
                 (side, Limits::Scalar { value: number, place, span: value.span.clone() })
             }));
         }
-        if !written && self.kept(&["min", "max", "min-ratio", "max-ratio"]) {
+        let (ratios, relative) = self.ratios(table, metric);
+        bounds.extend(ratios);
+        if !written && !relative && self.kept(&["min", "max", "min-ratio", "max-ratio"]) {
             let key = if right == Side::Min { "min" } else { "max" };
             self.say(
                 Problem::at("no-bound", table.span.clone(), "this expectation expects nothing")
@@ -533,6 +535,7 @@ fn rules(found: &Expectation) -> Vec<String> {
             let shape = match limits {
                 Limits::Scalar { .. } => "one",
                 Limits::Grid(_) => "grid",
+                Limits::Ratio { .. } => "ratio",
             };
             format!(
                 "{}|{side:?}|{shape}|{:?}|{:?}|{}|{}",

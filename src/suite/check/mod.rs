@@ -5,6 +5,7 @@
 //! Which cells there are is not known here.
 
 mod axis;
+mod baseline;
 mod engine;
 mod expect;
 mod filter;
@@ -21,7 +22,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::file::{At, File};
-use super::model::{EngineSource, Place, Setting, SimClock, Suite, Test};
+use super::model::{BaselineSetting, EngineSource, Place, Setting, SimClock, Suite, Test};
 use super::name;
 use super::problem::Problem;
 use super::source::SourceMap;
@@ -66,6 +67,7 @@ pub fn check(
         problems: Vec::new(),
         broken_tests: false,
         broken_axes: BTreeSet::new(),
+        baseline: BaselineSetting::default(),
     };
     let suite = checker.suite(typed);
     (suite, checker.problems)
@@ -79,6 +81,8 @@ struct Checker<'a> {
     broken_tests: bool,
     /// Axes with a value that could not be read: that something names one is no news.
     broken_axes: BTreeSet<String>,
+    /// `[baseline]`, whose file is what ratios are held against where they name none.
+    baseline: BaselineSetting,
 }
 
 impl Checker<'_> {
@@ -146,6 +150,7 @@ impl Checker<'_> {
         let tests = self.tests(main, &variants, top);
         self.within_reach(&settings, &tests);
         let per_gpu = whole && settings.iter().all(|setting| setting.engine.gpus.is_some());
+        self.baseline = self.baseline_table(main.baseline.as_ref());
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
         let quarantines = self.quarantines(main, &tests, &variants);
         let policy = self.policy(main.policy.as_ref());
@@ -161,6 +166,7 @@ impl Checker<'_> {
             settings,
             tests,
             expectations,
+            baseline: self.baseline.clone(),
             quarantines,
             policy,
             select,

@@ -16,7 +16,9 @@ use crate::judge::Severity;
 use crate::load::{Api, Arrival};
 use crate::measure::{Direction, Preset, TestKind};
 
-pub use super::model::{Capacity, DatasetFormat, InconclusivePolicy, SimClock, UnjudgedPolicy};
+pub use super::model::{
+    Capacity, DatasetFormat, InconclusivePolicy, OnMissing, SimClock, UnjudgedPolicy,
+};
 pub use value::{
     At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
     GridTable, GroupsTable, LengthTable, LengthValue, LimitValue, OneOrMany, PairOfCounts,
@@ -56,6 +58,8 @@ pub struct File {
     pub test: Vec<At<TestTable>>,
     /// What is expected of the figures.
     pub expect: Vec<At<ExpectTable>>,
+    /// Recorded runs that `min-ratio` and `max-ratio` are held against.
+    pub baseline: Option<At<BaselineTable>>,
     /// Named overrides of single values of engine, model and vars; each variant is an engine of its own.
     pub variant: Entries<At<VariantTable>>,
     /// Cells that are known to fail.
@@ -352,10 +356,39 @@ pub struct ExpectTable {
     pub min: Option<At<LimitValue>>,
     /// At most so much: a number in the metric's unit, a quantity with a unit, or a grid.
     pub max: Option<At<LimitValue>>,
+    /// At least so much of what it is held against, as a share: 0.97 tolerates a loss of 3 %.
+    #[schemars(extend("x-expects" = "a share like 0.97"))]
+    pub min_ratio: Option<At<f64>>,
+    /// At most so much of what it is held against, as a share: 1.03 tolerates a gain of 3 %.
+    #[schemars(extend("x-expects" = "a share like 1.03"))]
+    pub max_ratio: Option<At<f64>>,
+    /// What `min-ratio` or `max-ratio` is held against; default: the file of `[baseline]`.
+    #[schemars(extend("x-expects" = "a table like { file = \"baselines/h200.jsonl\" }"))]
+    pub against: Option<At<AgainstTable>>,
     /// How far the figure may fall short of the number, like `"5%"`; default none.
     pub slack: Option<At<PercentText>>,
     /// What a broken bound leads to; default `fail`.
     pub severity: Option<At<Severity>>,
+}
+
+/// What a ratio is held against.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AgainstTable {
+    /// A file of recorded runs, relative to this one; `tokgate baseline record` writes it.
+    pub file: Option<At<String>>,
+}
+
+/// Recorded runs, and what they must have in common with this one.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BaselineTable {
+    /// The file, relative to this one; `tokgate baseline record` writes it.
+    pub file: Option<At<String>>,
+    /// What must be the same there and here; default GPU, number of GPUs, model and quantization.
+    pub identity: Option<At<Vec<At<String>>>>,
+    /// What a cell that the file lacks leads to; default `error`.
+    pub on_missing: Option<At<OnMissing>>,
 }
 
 /// What a variant changes.

@@ -1,0 +1,190 @@
+//! `tokgate baseline`: files of recorded runs, written, kept up and compared.
+//!
+//! What a file holds and when it fits is decided in `record::baseline`; here runs are made, records
+//! read and files replaced.
+
+mod diff;
+mod promote;
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use crate::measure::Direction;
+use crate::record::RunRecord;
+use crate::record::baseline::{Baseline, BaselineError, CellLine, Collected, Key, collect};
+use crate::record::provenance::Provenance;
+use crate::record::wording::number;
+use crate::report::count::plural;
+use crate::report::files;
+
+use super::exit::Exit;
+use super::{Global, say};
+
+/// Values that a message names.
+const NAMED: usize = 10;
+
+/// Arguments of `tokgate baseline`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a suite some times, each with fresh launches, and add the runs to its baseline
+    Record(record::Args),
+    /// Make finished runs the baseline, in place of what it has of the same cells
+    Promote(promote::Args),
+    /// Show how two baselines differ, value by value
+    Diff(diff::Args),
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, global: &Global) -> Exit {
+    match &args.command {
+        Command::Record(args) => record::run(args, global),
+        Command::Promote(args) => promote::run(args),
+        Command::Diff(args) => diff::run(args),
+    }
+}
+
+fn refuse(what: &str, help: &str) -> Exit {
+    say(&format!("error: {what}"));
+    say(&format!("  help: {help}"));
+    Exit::Baseline
+}
+
+/// The baseline in a file, or one without runs where there is none.
+fn read_or_new(path: &Path, suite: &str, provenance: &Provenance) -> Result<Baseline, Exit> {
+    match Baseline::read(path) {
+        Ok(baseline) => Ok(baseline),
+        Err(BaselineError::Absent { .. }) => Ok(Baseline::new(suite, provenance.identity())),
+        Err(error) => Err(refuse(&error.to_string(), error.help())),
+    }
+}
+
+/// Writes a file as a whole, and the folders above it.
+fn store(path: &Path, baseline: &Baseline) -> Result<(), Exit> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && let Err(error) = std::fs::create_dir_all(folder)
+    {
+        say(&format!("error: cannot create {}: {error}", folder.display()));
+        return Err(Exit::Unwritten);
+    }
+    files::replace(path, baseline.render().as_bytes()).map_err(|error| {
+        say(&format!("error: {error}"));
+        Exit::Unwritten
+    })
+}
+
+/// The engines of a run, by what they said of themselves.
+fn engines(runs: &[crate::record::baseline::Run]) -> BTreeSet<String> {
+    runs.iter().flat_map(|run| run.engines.values().cloned()).collect()
+}
+
+/// Why runs can't stand beside those of a baseline: another engine made them.
+fn other_engine(baseline: &Baseline, collected: &Collected) -> Option<String> {
+    let (there, here) = (engines(&baseline.runs), engines(std::slice::from_ref(&collected.run)));
+    let words = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
+    (!there.is_empty() && here.difference(&there).next().is_some())
+        .then(|| format!("its runs are of {}, and these of {}", words(&there), words(&here)))
+}
+
+/// The values that would get worse, worst first, each in words.
+fn lowered(before: &Baseline, after: &Baseline) -> Vec<String> {
+    let old: BTreeMap<Key, &CellLine> =
+        before.cells.iter().map(|line| (line.key(), line)).collect();
+    let mut worse: Vec<(f64, String)> = after
+        .cells
+        .iter()
+        .filter_map(|line| {
+            let key = line.key();
+            let (was, is) = (old.get(&key)?.middle()?, line.middle()?);
+            let loss = match line.better {
+                Direction::Higher => 1.0 - is / was,
+                Direction::Lower => is / was - 1.0,
+            };
+            // What is left of the same values in another order of adding is no loss.
+            (loss > 1e-12).then(|| {
+                let percent = number(loss * 100.0);
+                let (was, is) = (number(was), number(is));
+                (loss, format!("{key}: {was} → {is} {} ({percent} % worse)", line.unit))
+            })
+        })
+        .collect();
+    worse.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    worse.into_iter().map(|(_, words)| words).collect()
+}
+
+/// Says that values would get worse, unless there is a reason.
+fn unless_lowered(
+    before: &Baseline,
+    after: &Baseline,
+    reason: Option<&String>,
+    path: &Path,
+) -> Result<(), Exit> {
+    let worse = lowered(before, after);
+    if worse.is_empty() || reason.is_some_and(|reason| !reason.trim().is_empty()) {
+        return Ok(());
+    }
+    say(&format!(
+        "error: this would lower {} of {}:",
+        plural(worse.len(), "value"),
+        path.display()
+    ));
+    for words in worse.iter().take(NAMED) {
+        say(&format!("  {words}"));
+    }
+    if worse.len() > NAMED {
+        say(&format!("  and {} more", worse.len() - NAMED));
+    }
+    say(
+        "  help: a lower baseline lets losses pass: say why with --reason 'TEXT', which the file keeps",
+    );
+    Err(Exit::Baseline)
+}
+
+/// Adds to baselines what a run has measured of cells that they lack (`on-missing = "record"`).
+pub fn supplement(record: &RunRecord, wanted: &BTreeMap<PathBuf, BTreeSet<Key>>) -> Exit {
+    if wanted.is_empty() {
+        return Exit::Pass;
+    }
+    let mut collected = match collect(record) {
+        Ok(collected) => collected,
+        Err(why) => {
+            say(&format!("warning: nothing is recorded of this run: {why}"));
+            return Exit::Pass;
+        }
+    };
+    let all = std::mem::take(&mut collected.cells);
+    let mut exit = Exit::Pass;
+    for (path, keys) in wanted {
+        let cells = all.iter().filter(|line| keys.contains(&line.key())).cloned().collect();
+        let part = Collected { cells, ..collected.clone() };
+        let stored = read_or_new(path, &record.header.suite, &record.header.provenance).and_then(
+            |mut baseline| {
+                if let Some(other) = other_engine(&baseline, &part) {
+                    let what = format!("{} is not added to: {other}", path.display());
+                    return Err(refuse(
+                        &what,
+                        "`tokgate baseline record --replace` begins it anew",
+                    ));
+                }
+                baseline.add(&[part], false);
+                store(path, &baseline)
+            },
+        );
+        match stored {
+            Ok(()) => {
+                say(&format!("recorded {} in {}", plural(keys.len(), "value"), path.display()))
+            }
+            Err(failed) => exit = exit.or(failed),
+        }
+    }
+    exit
+}

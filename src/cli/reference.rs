@@ -1,0 +1,273 @@
+//! What the relative bounds of a plan are held against, found and checked before anything is
+//! launched.
+//!
+//! It joins plan and baselines. Which files fit is decided in `record::baseline`, what a ratio means
+//! in `judge`; what a cell that a file lacks leads to is the suite's `on-missing`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use crate::judge::power::{Design, Question, SURELY, smallest_loss};
+use crate::judge::ratio::{family_level, logarithms, moments};
+use crate::judge::{Bound, Side};
+use crate::matrix::{Cell, CellBound, Plan};
+use crate::record::baseline::{Baseline, BaselineError, CellLine, Key, LEAST_RUNS};
+use crate::record::provenance::Provenance;
+use crate::record::run_record::RelativeRecord;
+use crate::report::count::plural;
+use crate::suite::model::OnMissing;
+
+use super::exit::Exit;
+use super::say;
+
+/// Cells that a message names.
+const NAMED: usize = 3;
+
+/// What a plan's relative bounds are held against.
+#[derive(Debug, Default)]
+pub struct References {
+    /// By cell of the plan and position among the cell's bounds.
+    pub relative: BTreeMap<(usize, usize), RelativeRecord>,
+    /// Words worth reading.
+    pub notes: Vec<String>,
+    /// The values that are to be added to each file once they are measured.
+    pub wanted: BTreeMap<PathBuf, BTreeSet<Key>>,
+}
+
+/// Finds what the relative bounds of a plan are held against, or says everything that is wrong.
+///
+/// `recording`: what is measured is to become a baseline, so that none is needed. `whole`: no cell
+/// was left out, so that one that only a baseline has is worth a word.
+///
+/// # Errors
+/// [`Exit::Baseline`]: a file is missing, broken or of something else, or lacks a cell.
+pub fn resolve(
+    plan: &Plan,
+    provenance: &Provenance,
+    recording: bool,
+    whole: bool,
+) -> Result<References, Exit> {
+    let comparisons = plan.comparisons();
+    let mut asked: BTreeMap<PathBuf, Vec<Asked<'_>>> = BTreeMap::new();
+    for (index, cell) in plan.cells.iter().enumerate() {
+        for (position, bound) in plan.bounds(cell).into_iter().enumerate() {
+            if let Some(against) = &bound.against {
+                let file = against.file.clone();
+                asked.entry(file).or_default().push(Asked { index, cell, position, bound });
+            }
+        }
+    }
+    let mut found = References::default();
+    let mut failed = false;
+    for (file, asked) in asked {
+        let mut search =
+            Search { plan, provenance, file: &file, comparisons, whole, failed: false };
+        search.file(&asked, recording, &mut found);
+        failed |= search.failed;
+    }
+    if failed { Err(Exit::Baseline) } else { Ok(found) }
+}
+
+/// A relative bound of a cell.
+struct Asked<'p> {
+    index: usize,
+    cell: &'p Cell,
+    position: usize,
+    bound: CellBound,
+}
+
+struct Search<'a> {
+    plan: &'a Plan,
+    provenance: &'a Provenance,
+    file: &'a Path,
+    comparisons: u64,
+    whole: bool,
+    failed: bool,
+}
+
+impl Search<'_> {
+    fn refuse(&mut self, what: &str, help: &str) {
+        say(&format!("error: {what}"));
+        say(&format!("  help: {help}"));
+        self.failed = true;
+    }
+
+    fn file(&mut self, asked: &[Asked<'_>], recording: bool, found: &mut References) {
+        let on_missing = self.plan.suite.baseline.on_missing;
+        let (shown, comparisons) = (self.file.display().to_string(), self.comparisons);
+        let empty = |asked: &Asked<'_>, runs: Vec<f64>, sees| {
+            let record = RelativeRecord { file: shown.clone(), runs, comparisons, sees };
+            ((asked.index, asked.position), record)
+        };
+        if recording {
+            found.relative.extend(asked.iter().map(|asked| empty(asked, Vec::new(), None)));
+            return;
+        }
+        let baseline = match Baseline::read(self.file) {
+            Ok(baseline) => baseline,
+            Err(BaselineError::Absent { .. }) if on_missing != OnMissing::Error => {
+                Baseline::new(&self.plan.suite.name, self.provenance.identity())
+            }
+            Err(error) => return self.refuse(&error.to_string(), error.help()),
+        };
+        let tests: BTreeSet<&str> =
+            asked.iter().map(|asked| self.plan.test(asked.cell).name.as_str()).collect();
+        let misfits =
+            baseline.misfits(&self.plan.suite.name, self.provenance, tests.iter().copied());
+        for misfit in &misfits {
+            self.refuse(&format!("the baseline {shown} does not fit: {misfit}"), misfit.help());
+        }
+        if !misfits.is_empty() {
+            return;
+        }
+        let lines: HashMap<Key, &CellLine> =
+            baseline.cells.iter().map(|line| (line.key(), line)).collect();
+        let mut renamed: BTreeSet<&str> = BTreeSet::new();
+        let mut missing: Vec<(Key, &Asked<'_>)> = Vec::new();
+        let mut known = Vec::new();
+        for one in asked {
+            let key = self.key(one);
+            let test = self.plan.test(one.cell).name.as_str();
+            match lines.get(&key) {
+                None => {
+                    if let Some(misfit) = baseline.other_axes(test, &key.cell) {
+                        if renamed.insert(test) {
+                            let what = format!("the baseline {shown} does not fit: {misfit}");
+                            self.refuse(&what, misfit.help());
+                        }
+                        continue;
+                    }
+                    missing.push((key, one));
+                }
+                Some(line) if line.values.len() < LEAST_RUNS && on_missing == OnMissing::Record => {
+                    missing.push((key, one));
+                }
+                Some(line) => known.push((one, *line)),
+            }
+        }
+        self.few(&known);
+        let missing_keys: Vec<String> = missing.iter().map(|(key, _)| key.to_string()).collect();
+        match on_missing {
+            OnMissing::Error | OnMissing::Skip | OnMissing::Record if missing.is_empty() => {}
+            OnMissing::Error => {
+                let what = format!("the baseline {shown} lacks {}", told(&missing_keys));
+                self.refuse(&what, "`tokgate baseline record` measures what is missing; `on-missing = \"skip\"` in [baseline] lets it pass unjudged");
+            }
+            OnMissing::Skip => found.notes.push(format!(
+                "not judged, since the baseline {} lacks it (baseline.on-missing): {}",
+                self.file.display(),
+                told(&missing_keys)
+            )),
+            OnMissing::Record => {
+                found.notes.push(format!(
+                    "not judged but recorded in {} (baseline.on-missing): {}",
+                    self.file.display(),
+                    told(&missing_keys)
+                ));
+                let wanted = found.wanted.entry(self.file.to_owned()).or_default();
+                wanted.extend(missing.iter().map(|(key, _)| key.clone()));
+            }
+        }
+        if self.whole {
+            self.extra(&baseline, &tests, found);
+        }
+        let empties = missing.iter().map(|(_, one)| empty(one, Vec::new(), None));
+        found.relative.extend(empties.collect::<Vec<_>>());
+        let level = family_level(self.plan.suite.policy.alpha, self.comparisons);
+        found.relative.extend(known.iter().filter(|_| !self.failed).map(|(one, line)| {
+            let runs = line.runs();
+            let sees = one.bound.bound.and_then(|bound| sees(&runs, &bound, level));
+            empty(one, runs, sees)
+        }));
+    }
+
+    fn key(&self, asked: &Asked<'_>) -> Key {
+        Key {
+            test: self.plan.test(asked.cell).name.clone(),
+            variant: self.plan.variant(asked.cell).map(str::to_owned),
+            cell: self.plan.cell_id(asked.cell),
+            metric: asked.bound.metric.to_string(),
+        }
+    }
+
+    /// Values that no ratio can be made of: too few, or not above zero.
+    fn few(&mut self, known: &[(&Asked<'_>, &CellLine)]) {
+        let (mut few, mut zero) = (Vec::new(), Vec::new());
+        for (_, line) in known {
+            if line.values.len() < LEAST_RUNS {
+                few.push(line.key().to_string());
+            } else if line.middle().is_none() {
+                zero.push(line.key().to_string());
+            }
+        }
+        let shown = self.file.display().to_string();
+        if !few.is_empty() {
+            let what = format!(
+                "the baseline {shown} has fewer than {LEAST_RUNS} runs of {}: one run shows no noise",
+                told(&few)
+            );
+            self.refuse(&what, "`tokgate baseline record` adds runs; five are a good number");
+        }
+        if !zero.is_empty() {
+            let what =
+                format!("the baseline {shown} has values that are not above 0 of {}", told(&zero));
+            self.refuse(
+                &what,
+                "a share of nothing means nothing: write an absolute bound, `min` or `max`",
+            );
+        }
+    }
+
+    /// Names cells that the baseline has and the suite has not.
+    fn extra(&self, baseline: &Baseline, tests: &BTreeSet<&str>, found: &mut References) {
+        let planned: BTreeSet<(&str, Option<&str>, String)> = self
+            .plan
+            .cells
+            .iter()
+            .map(|cell| {
+                let test = self.plan.test(cell).name.as_str();
+                (test, self.plan.variant(cell), self.plan.cell_id(cell))
+            })
+            .collect();
+        let extra: BTreeSet<String> = baseline
+            .cells
+            .iter()
+            .filter(|line| tests.contains(line.test.as_str()))
+            .filter(|line| {
+                let at = (line.test.as_str(), line.variant.as_deref(), line.cell.clone());
+                !planned.contains(&at)
+            })
+            .map(|line| format!("{} {}", line.test, line.cell))
+            .collect();
+        if !extra.is_empty() {
+            found.notes.push(format!(
+                "the baseline {} has cells that the suite has not: {}",
+                self.file.display(),
+                counted(&extra.into_iter().collect::<Vec<_>>(), "cell")
+            ));
+        }
+    }
+}
+
+/// The smallest loss that a run can be seen to have against these runs.
+fn sees(runs: &[f64], bound: &Bound, level: f64) -> Option<f64> {
+    let (_, squares) = moments(&logarithms(runs, "the baseline").ok()?);
+    let sd = (squares / (runs.len() - 1) as f64).sqrt();
+    let limit = match bound.side {
+        Side::Min => -bound.limit.ln(),
+        Side::Max => bound.limit.ln(),
+    };
+    let design = Design::runs(runs.len() as u64, 1)?;
+    Some(smallest_loss(design, Question { alpha: level, limit }, sd, SURELY))
+}
+
+/// `2 values: decode context=8K output-throughput, …`.
+fn told(names: &[String]) -> String {
+    counted(names, "value")
+}
+
+fn counted(names: &[String], what: &str) -> String {
+    let more = if names.len() > NAMED { ", …" } else { "" };
+    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    format!("{}: {named}{more}", plural(names.len(), what))
+}
