@@ -140,7 +140,7 @@ fn a_supervisor_that_hangs_keeps_nobody() {
 
 #[test]
 fn nobody_who_reads_is_no_reason_to_stay() {
-    // The page at the end waits for a reader who never comes, and so does the run until it is told to end.
+    // The page at the end waits for a reader who never comes: for a while, and less once the run is told to end.
     let project = project(COMMAND, STARTUP, &profile(2, 2, 2, ""));
     let (reader, mut writer) = std::io::pipe().unwrap();
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
