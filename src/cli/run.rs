@@ -144,24 +144,10 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
             return exit.into();
         }
     }
-    outlet::open();
-    run_all(&prepared, args, global, parent, limits, exit, &machine).into()
-}
-
-/// Runs suites that are ready, one after another.
-fn run_all(
-    prepared: &[Ready],
-    args: &Args,
-    global: &Global,
-    parent: Option<Parent>,
-    limits: Limits,
-    mut exit: Exit,
-    machine: &hardware::Facts,
-) -> Exit {
     let mut shares = Shares::begin(limits, parent);
-    for ready in prepared {
+    for ready in &prepared {
         // A suite whose turn does not come has reports that say so, and not those of the day before.
-        exit = exit.or(carry_out(ready, args, global, machine, &mut shares));
+        exit = exit.or(carry_out(ready, args, global, &machine, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
@@ -169,7 +155,7 @@ fn run_all(
     if let Some(signal) = shares.signals.first() {
         exit = exit.or(Exit::Signal(signal));
     }
-    exit
+    exit.into()
 }
 
 /// A suite ready to run.

@@ -24,6 +24,7 @@ pub(super) struct Shares {
 impl Shares {
     /// From now on signals are heard, and what engines leave behind falls to this process.
     pub(super) fn begin(limits: Limits, parent: Option<Parent>) -> Shares {
+        crate::report::outlet::open();
         directory::survive_size_limits();
         process::become_subreaper();
         let stranded = stranded::end_stranded();

@@ -13,6 +13,7 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::watch;
@@ -231,6 +232,8 @@ impl Supervised {
 
     /// Orders the end of the tree; a later order may shorten the grace.
     pub(crate) async fn order_stop(&mut self, grace: Duration) {
+        // Somebody may have stopped it.
+        tell(Some(self.supervisor), Signal::CONT);
         let _ = say(&mut self.lifeline, &Order::Stop { grace }).await;
     }
 
@@ -335,6 +338,8 @@ async fn follow(
 /// Waits until every supervisor that this process started is gone, at most `limit`: one whose
 /// handle was dropped still ends its tree.
 pub async fn all_gone(limit: Duration) {
+    // Those that somebody stopped.
+    tell(None, Signal::CONT);
     let waiting = async {
         loop {
             if alive() == 0 {
@@ -349,12 +354,17 @@ pub async fn all_gone(limit: Duration) {
 /// Has every supervisor that this process started end its tree by force, at once. Those whose handle is
 /// still there would do so too on [`Supervised::order_stop`].
 pub fn hurry_all() {
-    use rustix::process::{Pid, Signal, kill_process};
+    tell(None, Signal::QUIT);
+    tell(None, Signal::CONT);
+}
+
+/// Sends a signal to one supervisor, or to all, by way of their guards.
+fn tell(one: Option<i32>, signal: Signal) {
     let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
     // None of them has been collected, so that no other process has its number.
-    for pid in supervisors.iter().flat_map(|known| &known.alive).filter_map(|it| Pid::from_raw(*it))
-    {
-        let _ = kill_process(pid, Signal::QUIT);
+    let alive = supervisors.iter().flat_map(|known| &known.alive).copied();
+    for pid in alive.filter(|pid| one.is_none_or(|one| one == *pid)).filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
     }
 }
 

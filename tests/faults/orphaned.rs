@@ -277,6 +277,15 @@ fn nothing_outlives_tokgate_whose_supervisor_is_stopped() {
     });
 }
 
+#[test]
+fn nothing_outlives_a_run_whose_watchers_are_stopped() {
+    nothing_is_left("guard and supervisor are stopped, then tokgate ended", Some(143), |run| {
+        send(run.guard, Signal::STOP);
+        send(run.supervisor, Signal::STOP);
+        send(run.tokgate(), Signal::TERM);
+    });
+}
+
 /// A terminal: its master, and its slave to be given to processes.
 fn terminal() -> (File, File) {
     use std::os::fd::AsRawFd;

@@ -115,10 +115,22 @@ fn a_supervisor_that_hangs_keeps_nobody() {
     };
     let children = String::from_utf8(children.stdout).unwrap();
     let supervisor = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
-    kill_process(supervisor, Signal::STOP).unwrap();
-    run.send(Signal::TERM);
-    let (code, took) = run.ends();
-    kill_process(supervisor, Signal::CONT).unwrap();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let (code, took) = std::thread::scope(|scope| {
+        // Again and again, since the run lets it go on.
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = kill_process(supervisor, Signal::STOP);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        run.send(Signal::TERM);
+        let ends = run.ends();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        ends
+    });
+    let _ = kill_process(supervisor, Signal::CONT);
     assert_eq!(code, 143, "{}", run.said());
     assert!(took < LIMIT, "{took:?}");
     assert!(run.said().contains("is still being ended by its supervisor"), "{}", run.said());
@@ -128,7 +140,7 @@ fn a_supervisor_that_hangs_keeps_nobody() {
 
 #[test]
 fn nobody_who_reads_is_no_reason_to_stay() {
-    // The page at the end waits for a reader who never comes, and so does the run until it is told to end.
+    // The page at the end waits for a reader who never comes: for a while, and less once the run is told to end.
     let project = project(COMMAND, STARTUP, &profile(2, 2, 2, ""));
     let (reader, mut writer) = std::io::pipe().unwrap();
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
