@@ -194,7 +194,7 @@ fn help(error: &MergeError) -> String {
         }
         MergeError::Merged { .. } => "give the directories of the shards themselves".to_owned(),
         MergeError::Foreign { .. } => {
-            "run all shards with one suite, the same flags but --shard, and one version of tokgate".to_owned()
+            "run all shards with one suite, the same flags but --shard, the same baselines, and one version of tokgate".to_owned()
         }
         MergeError::Doubled { .. } => {
             "give one of them; a directory that ends with .previous holds the run before".to_owned()

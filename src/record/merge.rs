@@ -3,11 +3,14 @@
 //! It decides which records belong together and what they come to; pure, and the same whatever the order in
 //! which they are given. Cells are not judged again: every shard has judged them by the same rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use super::run_record::{CellState, NOT_RUN, PlannedCellRecord, RunHeader, RunRecord};
+use super::provenance::Provenance;
+use super::run_record::{
+    CellState, NOT_RUN, PlannedCellRecord, RelativeRecord, RunHeader, RunRecord,
+};
 use super::shard::{Merged, MergedShard, Part, ShardRun, Whole};
 
 /// A record to be merged, and what it is called in messages: the directory that it stands in.
@@ -158,7 +161,10 @@ fn header(
     (launches, cells): Whole,
     missing: &[u32],
 ) -> RunHeader {
-    let first = &sources[0].record.header;
+    // A shard in which nothing was launched tells nothing of where the figures were taken.
+    let measured: Vec<&RunHeader> =
+        sources.iter().filter(|it| measured(&it.record)).map(|it| &it.record.header).collect();
+    let first = measured.first().copied().unwrap_or(&sources[0].record.header);
     let mut shards: Vec<MergedShard> = sources.iter().map(|it| told(&it.record)).collect();
     shards.extend(missing.iter().map(|shard| MergedShard { shard: *shard, run: None }));
     shards.sort_by_key(|shard| shard.shard);
@@ -178,10 +184,59 @@ fn header(
             owners: part.owners.clone(),
             shards,
         }),
+        provenance: Provenance { facts: facts(&measured, first), ..first.provenance.clone() },
         launches,
         cells,
         ..first.clone()
     }
+}
+
+/// What the figures of all shards belong to: what they agree on, and of the rest what each has, so that no
+/// baseline takes the one for the other.
+fn facts(measured: &[&RunHeader], first: &RunHeader) -> BTreeMap<String, String> {
+    let keys: BTreeSet<&String> =
+        measured.iter().flat_map(|it| it.provenance.facts.keys()).collect();
+    if keys.is_empty() {
+        return first.provenance.facts.clone();
+    }
+    let mut facts = BTreeMap::new();
+    for key in keys {
+        let values = measured.iter().map(|header| {
+            let shard = header.shard.as_ref().map_or(0, |part| part.shard);
+            (shard, header.provenance.facts.get(key).map_or("not said", String::as_str))
+        });
+        facts.insert(key.clone(), told_apart(values));
+    }
+    facts
+}
+
+/// `A` where all shards say so, else `A in shard 1, B in shards 2 and 3`, in the order of the first that says each.
+fn told_apart<'v>(values: impl Iterator<Item = (u32, &'v str)>) -> String {
+    match grouped(values).as_slice() {
+        [(value, _)] => (*value).to_owned(),
+        groups => in_words(groups).join(", "),
+    }
+}
+
+/// Values with the shards that have each.
+fn grouped<'v>(values: impl Iterator<Item = (u32, &'v str)>) -> Vec<(&'v str, Vec<u32>)> {
+    let mut groups: Vec<(&str, Vec<u32>)> = Vec::new();
+    for (shard, value) in values {
+        match groups.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, shards)) => shards.push(shard),
+            None => groups.push((value, vec![shard])),
+        }
+    }
+    groups
+}
+
+fn in_words(groups: &[(&str, Vec<u32>)]) -> Vec<String> {
+    groups.iter().map(|(value, shards)| format!("{value} in {}", named(shards))).collect()
+}
+
+/// Whether an engine was ready, so that figures may have come of it.
+fn measured(record: &RunRecord) -> bool {
+    record.launches.iter().any(|it| it.ready_time.is_some())
 }
 
 fn told(record: &RunRecord) -> MergedShard {
@@ -310,6 +365,21 @@ fn differences(first: &RunHeader, other: &RunHeader, whole: &Whole) -> Vec<Strin
              environment that differs?"
                 .to_owned(),
         );
+        return found;
+    }
+    // `sees` follows from these, but for the last digit of a logarithm.
+    let held = |cell: &PlannedCellRecord| -> Vec<Option<(Vec<f64>, u64, bool)>> {
+        let of = |relative: &RelativeRecord| {
+            (relative.runs.clone(), relative.comparisons, relative.recorded)
+        };
+        cell.bounds.iter().map(|bound| bound.relative.as_ref().map(of)).collect()
+    };
+    let unlike = cells.iter().zip(&whole.1).find(|(there, here)| held(there) != held(here));
+    if let Some((cell, _)) = unlike {
+        let files = cell.bounds.iter().filter_map(|bound| bound.relative.as_ref());
+        let mut files: Vec<&str> = files.map(|relative| relative.file.as_str()).collect();
+        files.dedup();
+        found.push(format!("it was held against other runs of the baseline {}", files.join(", ")));
     }
     found
 }
@@ -317,7 +387,6 @@ fn differences(first: &RunHeader, other: &RunHeader, whole: &Whole) -> Vec<Strin
 /// How the machines differ on which something was measured: as warnings, and as what forbids a merge.
 /// Nothing where engines run elsewhere or in virtual time.
 fn machines(shards: &[(&Source, &Part)]) -> (Vec<String>, Option<MergeError>) {
-    let measured = |record: &RunRecord| record.launches.iter().any(|it| it.ready_time.is_some());
     let matters = |source: &Source, part: &Part| {
         part.here && !source.record.header.virtual_time && measured(&source.record)
     };
@@ -329,25 +398,14 @@ fn machines(shards: &[(&Source, &Part)]) -> (Vec<String>, Option<MergeError>) {
     let mut error = None;
     let Some((_, first)) = on.first() else { return (warnings, error) };
     for what in first.keys() {
-        // Values in the order of the first shard that has each.
-        let mut values: Vec<(&str, Vec<u32>)> = Vec::new();
-        for (shard, properties) in &on {
+        let values = grouped(on.iter().map(|(shard, properties)| {
             let value = properties.get(what).map_or("", String::as_str);
-            match values.iter_mut().find(|(known, _)| *known == value) {
-                Some((_, shards)) => shards.push(*shard),
-                None => values.push((value, vec![*shard])),
-            }
-        }
+            (*shard, if value.is_empty() { "none" } else { value })
+        }));
         if values.len() < 2 {
             continue;
         }
-        let told: Vec<String> = values
-            .iter()
-            .map(|(value, shards)| {
-                let value = if value.is_empty() { "none" } else { value };
-                format!("{value} in {}", named(shards))
-            })
-            .collect();
+        let told = in_words(&values);
         if *what == crate::hardware::GPUS {
             error = Some(MergeError::OtherGpus { told });
         } else {

@@ -5,8 +5,8 @@ use crate::hardware::{Facts, Gpu};
 use crate::judge::Verdict;
 use crate::record::Event;
 use crate::record::event::StopReason;
-use crate::record::run_record::LaunchFailure;
 use crate::record::run_record::tests::header;
+use crate::record::run_record::{BoundRecord, LaunchFailure};
 use crate::record::shard::{Elsewhere, TimingsFile};
 
 /// The plan of two launches and three cells: the first shard has `new`, the second `old`, the third nothing.
@@ -247,6 +247,62 @@ fn other_gpus_forbid_a_merge_and_other_machines_are_told() {
     all[1] = idle;
     all[1].record.header.machine = Facts { cpu: "Xeon".into(), ..Facts::default() };
     assert_eq!(merge(all, false).unwrap().warnings, [""; 0]);
+}
+
+#[test]
+fn what_figures_belong_to_is_what_the_shards_agree_on() {
+    let mut all = whole();
+    for source in &mut all {
+        let shard = source.record.header.shard.as_ref().unwrap().shard;
+        let driver = if shard == 1 { "570" } else { "580" };
+        let facts = &mut source.record.header.provenance.facts;
+        facts.insert("hardware.gpu".into(), if shard == 3 { "none" } else { "H200" }.into());
+        facts.insert("hardware.driver".into(), driver.into());
+    }
+    let facts = merge(all.clone(), false).unwrap().header.provenance.facts;
+    // On the machine of the third nothing was launched.
+    assert_eq!(facts["hardware.gpu"], "H200");
+    assert_eq!(facts["hardware.driver"], "570 in shard 1, 580 in shard 2");
+    all[0].record.header.provenance.facts.remove("hardware.driver");
+    let facts = merge(all, false).unwrap().header.provenance.facts;
+    assert_eq!(facts["hardware.driver"], "not said in shard 1, 580 in shard 2");
+}
+
+#[test]
+fn shards_that_were_held_against_other_runs_are_foreign() {
+    let relative = |runs: &[f64], sees| {
+        let (file, runs) = ("b.jsonl".into(), runs.to_vec());
+        RelativeRecord { file, runs, comparisons: 3, recorded: false, sees }
+    };
+    let held = |second: RelativeRecord| {
+        let mut all = whole();
+        let runs = [relative(&[1.0, 2.0], Some(0.1)), second, relative(&[1.0, 2.0], None)];
+        for (source, relative) in all.iter_mut().zip(runs) {
+            let header = &mut source.record.header;
+            let part = header.shard.as_mut().unwrap();
+            let cells = header.cells.iter_mut().chain(&mut part.elsewhere.cells);
+            for cell in cells {
+                cell.bounds.push(BoundRecord {
+                    name: None,
+                    metric: "output-throughput".parse().unwrap(),
+                    bound: None,
+                    relative: Some(relative.clone()),
+                    slack: 0.0,
+                    severity: crate::judge::Severity::Fail,
+                    place: cell.place.clone(),
+                });
+            }
+        }
+        all
+    };
+    assert!(merge(held(relative(&[1.0, 2.0], Some(0.2))), false).is_ok());
+    let said = said(held(relative(&[1.0, 2.5], Some(0.1))));
+    assert_eq!(
+        said,
+        [
+            "dir-2 is no shard of the same run as dir-1: it was held against other runs of the baseline b.jsonl"
+        ]
+    );
 }
 
 #[test]
