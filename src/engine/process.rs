@@ -352,7 +352,7 @@ pub async fn all_gone(limit: Duration) {
 }
 
 /// Has every supervisor that this process started end its tree by force, at once. Those whose handle is
-/// still there would do so too on [`Supervised::order_stop`].
+/// still there would do so too on `Supervised::order_stop`.
 pub fn hurry_all() {
     tell(None, Signal::QUIT);
     tell(None, Signal::CONT);
