@@ -180,9 +180,11 @@ min = 1
 }
 
 /// Before it becomes the engine: file descriptors, KiB of memory, threads and children of tokgate, which
-/// is the parent of the supervisor.
+/// is the parent of the supervisor's guard.
 const ENGINE: &str = r#"
-read -r _ _ _ tokgate _ < /proc/$PPID/stat
+read -r _ _ _ guard _ < /proc/$PPID/stat
+read -r _ _ _ tokgate _ < /proc/$guard/stat
+case $(tr '\0' ' ' < /proc/$tokgate/cmdline) in *" run "*) ;; *) echo "that is not tokgate"; exit 9 ;; esac
 # Not those of the files that the thread of the reports may be writing just then.
 descriptors=$(ls -l /proc/$tokgate/fd | while read -r line; do
   case $line in *"$(pwd -P)/out"* | total*) ;; *) echo one ;; esac
