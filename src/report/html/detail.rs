@@ -3,7 +3,7 @@
 //!
 //! Of a run with very many cells most are told in brief: see [`Extent`].
 
-use crate::judge::{BoundVerdict, Severity, limit};
+use crate::judge::{Bound, BoundVerdict, Severity, limit};
 use crate::measure::metric::Stat;
 use crate::measure::{Base, Fault, Metric, Observations};
 use crate::record::RunRecord;
@@ -23,7 +23,7 @@ use super::{class_of, spark, whole_numbers};
 pub enum Extent {
     /// Everything.
     Full,
-    /// Verdict, limits, and how to run it again.
+    /// Verdict, limits that are not clear, and how to run it again.
     Brief,
 }
 
@@ -84,7 +84,13 @@ pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
             words(out, record, planned, outcome);
         }
         Extent::Brief => {
-            for (bound, judged) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
+            // What is clear is told by the verdict, and what decided has been said.
+            let judged = planned.bounds.iter().zip(&outcome.judgement.bounds).enumerate();
+            for (at, (bound, judged)) in judged {
+                let clear = matches!(judged.verdict, BoundVerdict::Clear | BoundVerdict::Close);
+                if clear || outcome.judgement.decided_by == Some(at) {
+                    continue;
+                }
                 let (tone, word) = bound_word(judged.verdict, bound.severity);
                 put!(out, "<p class=\"" (tone) "\"><span class=\"k\">" (word) "</span> " (cut(&judged.message, 512)) "</p>");
             }
@@ -100,9 +106,10 @@ fn bounds(out: &mut Markup, planned: &PlannedCellRecord, outcome: &CellOutcome) 
         put!(out, "<p class=\"note\">Declared at <code>" (planned.place) "</code>; nothing is expected of it.</p>\n");
         return;
     }
+    let mut drawn = false;
     put!(
         out,
-        "<h4>Limits</h4><table class=\"bounds\"><thead><tr><th scope=\"col\">verdict</th><th scope=\"col\">metric</th><th scope=\"col\" class=\"n\">value</th><th scope=\"col\" class=\"n\">limit</th><th scope=\"col\" class=\"n\">room</th><th scope=\"col\">interval</th></tr></thead>\n"
+        "<h4>Limits</h4><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Limits\"><table class=\"bounds\"><thead><tr><th scope=\"col\">verdict</th><th scope=\"col\">metric</th><th scope=\"col\" class=\"n\">value</th><th scope=\"col\" class=\"n\">limit</th><th scope=\"col\" class=\"n\">room</th><th scope=\"col\">interval</th></tr></thead>\n"
     );
     for (at, bound) in planned.bounds.iter().enumerate() {
         let judged = outcome.judgement.bounds.get(at);
@@ -118,17 +125,21 @@ fn bounds(out: &mut Markup, planned: &PlannedCellRecord, outcome: &CellOutcome) 
         match (estimate, &bound.bound) {
             (Some(estimate), Some(limits)) => {
                 let unit = bound.metric.base.entry().unit;
-                put!(out, "<td class=\"n\">" (number(estimate.value)) " " (unit) "</td><td class=\"n\">"
-                    (limit_words(limits)) "</td><td class=\"n\">" (room_words(estimate.value, limits)) "</td><td>");
+                put!(out, "<td class=\"n\">" (number(estimate.value)) " " (unit) "</td>");
+                limit_cell(out, limits);
+                put!(out, "<td class=\"n\">" (room_words(estimate.value, limits)) "</td><td>");
+                drawn = true;
                 spark::gauge(out, &estimate, limits);
                 if let (Some(low), Some(high)) = (estimate.lower, estimate.upper) {
                     put!(out, "<small>" (number(low)) " – " (number(high)) "</small>");
                 }
                 put!(out, "</td>");
             }
-            (None, Some(limits)) => put!(
-                out, "<td class=\"n\">—</td><td class=\"n\">" (limit_words(limits)) "</td><td></td><td></td>"
-            ),
+            (None, Some(limits)) => {
+                put!(out, "<td class=\"n\">—</td>");
+                limit_cell(out, limits);
+                put!(out, "<td></td><td></td>");
+            }
             (_, None) => put!(out, "<td></td><td class=\"n\">over capacity</td><td></td><td></td>"),
         }
         put!(out, "</tr><tr><td></td><td class=\"place\" colspan=\"5\">set at <code>" (bound.place) "</code>");
@@ -137,10 +148,22 @@ fn bounds(out: &mut Markup, planned: &PlannedCellRecord, outcome: &CellOutcome) 
         }
         put!(out, "</td></tr></tbody>\n");
     }
-    put!(
-        out,
-        "</table>\n<p class=\"note\">Drawn: the estimate with its interval, the limit in red, what was asked for in grey.</p>\n"
-    );
+    put!(out, "</table></div>\n");
+    if drawn {
+        put!(
+            out,
+            "<p class=\"note\">Drawn: the estimate with its interval, the limit in red, what was asked for in grey.</p>\n"
+        );
+    }
+}
+
+/// The limit, and under it what was asked for, where slack is between the two.
+fn limit_cell(out: &mut Markup, bound: &Bound) {
+    put!(out, "<td class=\"n\">"(limit_words(bound)));
+    if bound.target != bound.limit {
+        put!(out, "<small> of " (number(bound.target)) " </small>");
+    }
+    put!(out, "</td>");
 }
 
 fn bound_word(verdict: BoundVerdict, severity: Severity) -> (&'static str, &'static str) {
@@ -242,21 +265,21 @@ impl Cell<'_> {
         if !plain.is_empty() {
             put!(
                 out,
-                "<h4>Figures</h4><table class=\"figures\"><thead><tr><th scope=\"col\">metric</th><th scope=\"col\" class=\"n\">value</th><th scope=\"col\" class=\"n\">interval</th><th scope=\"col\">unit</th></tr></thead><tbody>\n"
+                "<h4>Figures</h4><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Figures\"><table class=\"figures\"><thead><tr><th scope=\"col\">metric</th><th scope=\"col\" class=\"n\">value</th><th scope=\"col\" class=\"n\">interval</th><th scope=\"col\">unit</th></tr></thead><tbody>\n"
             );
             for figure in &plain {
                 put!(out, "<tr><th scope=\"row\">" (figure.metric) "</th><td class=\"n\">" (number(figure.value))
                     "</td><td class=\"n\">" (self.interval(figure.metric)) "</td><td>"
                     (figure.metric.base.entry().unit) "</td></tr>\n");
             }
-            put!(out, "</tbody></table>\n");
+            put!(out, "</tbody></table></div>\n");
         }
         if latencies.is_empty() {
             return;
         }
         put!(
             out,
-            "<h4>Latencies</h4><table class=\"figures\"><thead><tr><th scope=\"col\">metric</th>"
+            "<h4>Latencies</h4><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Latencies\"><table class=\"figures\"><thead><tr><th scope=\"col\">metric</th>"
         );
         for stat in Stat::ALL {
             put!(out, "<th scope=\"col\" class=\"n\">" (stat.name()) "</th>");
@@ -281,7 +304,7 @@ impl Cell<'_> {
             }
             put!(out, "<td>" (entry.unit) "</td></tr>\n");
         }
-        put!(out, "</tbody></table>\n");
+        put!(out, "</tbody></table></div>\n");
         if let Some((sent, counted)) = self.measured.prompt_tokens {
             put!(out, "<p class=\"note\">Prompts of " (number(sent as f64)) " tokens");
             if let Some(counted) = counted {
@@ -383,7 +406,11 @@ fn words(out: &mut Markup, record: &RunRecord, planned: &PlannedCellRecord, outc
     }
     let launch = record.header.launches.get(planned.launch).map_or("", |launch| &launch.name);
     put!(out, "<p class=\"note\">Test at <code>" (planned.place) "</code>, on <a href=\"#launch-"
-        (planned.launch) "\">launch " (launch) "</a>, " (crate::report::count::elapsed(outcome.seconds)) ".</p>\n");
+        (planned.launch) "\">launch " (launch) "</a>");
+    if outcome.seconds > 0.0 {
+        put!(out, ", "(crate::report::count::elapsed(outcome.seconds)));
+    }
+    put!(out, ".</p>\n");
 }
 
 fn lost(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Option<f64> {

@@ -5,7 +5,7 @@
 //! verdict by sign and word. Which figure is shown is switched by a group of radio buttons and style
 //! alone; where styles don't know how, the first one is.
 
-use crate::judge::{Bound, Side, limit};
+use crate::judge::{Bound, Side, Verdict, limit};
 use crate::measure::metric::Stat;
 use crate::measure::{Base, Metric, TestKind};
 use crate::record::RunRecord;
@@ -232,8 +232,31 @@ fn face(out: &mut Markup, record: &RunRecord, at: usize, sheet: &Sheet, shown: &
             }
             put!(out, "</span>");
         }
+        // What is not in order may be so by another figure than those in sight.
+        if let Some((metric, room)) = decided_by_another(planned, outcome, shown) {
+            put!(out, "<span class=\"d\">" (metric) " " (room) "</span>");
+        }
     }
     put!(out, "</a>");
+}
+
+/// The metric that decided on a cell which is not in order, with the room to its limit, where it is not
+/// the one that the map begins with.
+fn decided_by_another(
+    planned: &PlannedCellRecord,
+    outcome: &CellOutcome,
+    shown: &Shown,
+) -> Option<(Metric, String)> {
+    let judgement = &outcome.judgement;
+    if !matches!(judgement.verdict, Verdict::Fail | Verdict::Inconclusive | Verdict::Xfail) {
+        return None;
+    }
+    let bound = planned.bounds.get(judgement.decided_by?)?;
+    if shown.metrics.first() == Some(&bound.metric) {
+        return None;
+    }
+    let value = judgement.bounds.get(judgement.decided_by?)?.estimate?.value;
+    Some((bound.metric, room_words(value, &bound.bound?)))
 }
 
 /// A line for each cell, a column for each figure.

@@ -362,11 +362,16 @@ fn range(values: impl Iterator<Item = f64>, room: f64) -> Option<(f64, f64)> {
     Some((low / room, high * room))
 }
 
-/// 1, 2 and 5 times powers of ten; powers alone where those are too many, halves where they are few.
+/// Round numbers within a range: as fine as there is room for.
 fn round_numbers((low, high): (f64, f64), most: usize) -> Vec<f64> {
     let decades = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
-    let steps: [&[f64]; 4] =
-        [&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+    let steps: [&[f64]; 5] = [
+        &[1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0],
+        &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+        &[1.0, 2.0, 5.0],
+        &[1.0, 3.0],
+        &[1.0],
+    ];
     let of = |steps: &[f64]| -> Vec<f64> {
         let all = decades.clone().flat_map(|decade| {
             let power = 10f64.powi(decade);

@@ -6,6 +6,8 @@ use scraper::{Html, Selector};
 
 use super::*;
 use crate::judge::Verdict;
+use crate::measure::Base;
+use crate::measure::metric::Stat;
 use crate::report::fixture;
 
 fn parsed(page: &str) -> Html {
@@ -49,6 +51,18 @@ fn a_cell_shows_value_limit_room_first_token_and_verdict_and_leads_to_its_panel(
     }
     assert!(text(&all(&html, "header.top")[0]).contains("Failed"));
     assert!(text(&all(&html, ".worst li")[0]).contains("decode context=8K concurrency=128"));
+}
+
+#[test]
+fn a_cell_that_another_figure_broke_says_which() {
+    let mut record = fixture::page_with_a_loss();
+    let shown = |record: &RunRecord| text(&all(&parsed(&render(record)), "td.fail")[0]);
+    assert!(!shown(&record).contains("throughput"), "it is the figure in sight");
+    let at = record.cells.iter().position(|cell| cell.judgement.verdict == Verdict::Fail).unwrap();
+    let decided = record.cells[at].judgement.decided_by.unwrap();
+    record.header.cells[at].bounds[decided].metric =
+        crate::measure::Metric { base: Base::Ttft, stat: Some(Stat::P90), per_gpu: false };
+    assert!(shown(&record).ends_with("ttft.p90 −0.9 %"), "{}", shown(&record));
 }
 
 #[test]

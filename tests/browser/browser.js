@@ -1,0 +1,58 @@
+// The browser that reads the pages, and what every look at a page records.
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { after, before } from "node:test";
+import path from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+/** Where pages are found and screenshots go; see `run`. */
+export const out = path.resolve(process.env.TOKGATE_PAGES ?? path.join(root, "target/ci/browser"));
+export const address = (name) => pathToFileURL(path.join(out, name, "report.html")).href;
+
+const executablePath =
+  process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+
+export const DESK = { viewport: { width: 1280, height: 900 }, colorScheme: "light" };
+export const DARK = { ...DESK, colorScheme: "dark" };
+export const PHONE = { viewport: { width: 420, height: 900 }, colorScheme: "light" };
+
+let browser;
+before(async () => (browser = await chromium.launch({ executablePath })));
+after(() => browser?.close());
+
+/** Opens a page for `look`; what it complains of, asks for or says in a dialog fails the test. */
+export async function opened(name, options, look) {
+  const context = await browser.newContext({ reducedMotion: "reduce", ...options });
+  const page = await context.newPage();
+  const heard = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) heard.push(`${message.type()}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => heard.push(`uncaught: ${error}`));
+  page.on("dialog", (dialog) => {
+    heard.push(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  page.on("request", (request) => {
+    if (request.url().split("#")[0] !== address(name)) heard.push(`request: ${request.url()}`);
+  });
+  try {
+    await page.goto(address(name));
+    await look(page, heard);
+    assert.deepEqual(heard, []);
+  } finally {
+    await context.close();
+  }
+}
+
+/** Opens the panel of the first cell that matches; which one. */
+export async function cell(page, selector = ".matrix a") {
+  const link = page.locator(selector).first();
+  await link.click();
+  const panel = page.locator(".cell:target");
+  await panel.waitFor();
+  return { link, panel };
+}

@@ -1,0 +1,43 @@
+// How a page opens, against one with a word on it; times are told and only their ratio is held to anything.
+
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { test } from "node:test";
+import { DESK, address, cell, opened, out } from "./browser.js";
+
+mkdirSync(path.join(out, "blank"), { recursive: true });
+writeFileSync(path.join(out, "blank/report.html"), "<!doctype html><html lang=en><title>blank</title><p>nothing</p></html>");
+
+/** Milliseconds until a page is on the screen and answers; the best of three. */
+async function opens(name) {
+  let best = Infinity;
+  for (let turn = 0; turn < 3; turn += 1) {
+    await opened(name, DESK, async (page) => {
+      const begun = performance.now();
+      await page.reload();
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done))));
+      best = Math.min(best, performance.now() - begun);
+    });
+  }
+  return best;
+}
+
+for (const [name, most] of [["seed", 30], ["large", 200]]) {
+  test(`${name} opens within ${most} times a blank page`, async (t) => {
+    const [blank, page] = [await opens("blank"), await opens(name)];
+    t.diagnostic(`${name}: ${page.toFixed()} ms, a blank page ${blank.toFixed()} ms`);
+    assert.ok(page < most * blank, `${page} ms for ${blank} ms`);
+  });
+}
+
+test("ten thousand cells are there, the last one opens, keys move through them", () =>
+  opened("large", DESK, async (page) => {
+    assert.equal(await page.locator(".matrix a").count(), 10_000);
+    assert.equal(await page.locator(".cell").count(), 10_000);
+    const { panel } = await cell(page, "#m9999");
+    assert.match(await panel.innerText(), /context=100K,? concurrency=100/);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("ArrowUp");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "m9899");
+  }));
