@@ -13,7 +13,7 @@ export const out = path.resolve(process.env.TOKGATE_PAGES ?? path.join(root, "ta
 export const address = (name) => pathToFileURL(path.join(out, name, "report.html")).href;
 
 const executablePath =
-  process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+  process.env.CHROMIUM || ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 
 export const DESK = { viewport: { width: 1280, height: 900 }, colorScheme: "light" };
 export const DARK = { ...DESK, colorScheme: "dark" };
@@ -23,7 +23,10 @@ let browser;
 before(async () => (browser = await chromium.launch({ executablePath })));
 after(() => browser?.close());
 
-/** Opens a page for `look`; what it complains of, asks for or says in a dialog fails the test. */
+/**
+ * Opens a page for `look`, which is given what was heard so far and the milliseconds until the page was on the screen.
+ * What the page complains of, asks for or says in a dialog fails the test.
+ */
 export async function opened(name, options, look) {
   const context = await browser.newContext({ reducedMotion: "reduce", ...options });
   const page = await context.newPage();
@@ -40,8 +43,13 @@ export async function opened(name, options, look) {
     if (request.url().split("#")[0] !== address(name)) heard.push(`request: ${request.url()}`);
   });
   try {
+    const begun = performance.now();
     await page.goto(address(name));
-    await look(page, heard);
+    // Without JavaScript nothing calls back.
+    if (options.javaScriptEnabled !== false) {
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done))));
+    }
+    await look(page, heard, performance.now() - begun);
     assert.deepEqual(heard, []);
   } finally {
     await context.close();
