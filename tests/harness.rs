@@ -6,8 +6,19 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+/// Many tests are about signals, which whoever started the tests may ignore: `nohup`, or a script that
+/// sent them into the background. From now on what is started here hears them.
+#[allow(unsafe_code)]
+pub fn hear_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: no handler is installed, only the default is restored.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// The executable under test.
 pub fn tokgate() -> Command {
+    hear_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokgate"));
     command.stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("CI");
     command
@@ -36,6 +47,7 @@ pub struct Ran {
 impl Project {
     /// An empty folder.
     pub fn new() -> Project {
+        hear_signals();
         Project { dir: Arc::new(tempfile::tempdir().unwrap()) }
     }
 

@@ -229,7 +229,13 @@ pub struct Soaked {
 }
 
 /// Runs a soak of so many launches in a folder of its own, and looks at what it leaves.
+#[allow(unsafe_code)]
 pub fn soak(tokgate: &Path, folder: &Path, seed: u64, launches: usize) -> Soaked {
+    // Faults are signals too, which whoever started this may ignore.
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: no handler is installed, only the default is restored.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     let mut dice = Dice(seed);
     let mut faults = BTreeMap::new();
     let mut engines = Vec::new();
