@@ -201,10 +201,11 @@ pub(super) fn prepare(
     expired(&plan)?;
     // What other shards run is checked and hidden here too: one plan, one outcome, whatever the shard.
     let all = split.as_ref().map_or(&plan, |split| &split.whole);
-    let provenance = provenance::of(all, machine);
+    let (secrets, redactor) = secrecy::of_run(all)?;
+    // Hidden before anything is held against it: a baseline has it hidden too.
+    let provenance = provenance::of(all, machine).hidden(&redactor);
     let whole = args.choice.is_empty() && plan.suite.select.is_empty();
     let references = reference::resolve(all, &provenance, recording, whole)?;
-    let (secrets, redactor) = secrecy::of_run(all)?;
     Ok(Ready { plan, split, provenance, references, warned, secrets, redactor })
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::redact::Redactor;
+
 /// By key of the suite what makes the figures of a test comparable.
 pub type Workload = BTreeMap<String, String>;
 
@@ -27,6 +29,16 @@ impl Provenance {
     /// Whether nothing is known, as of records of earlier versions.
     pub fn is_unknown(&self) -> bool {
         self.suite_hash.is_empty()
+    }
+
+    /// The same with secrets hidden: a suite may have written one where it should not.
+    #[must_use]
+    pub fn hidden(mut self, redactor: &Redactor) -> Provenance {
+        let values = self.workloads.values_mut().flat_map(BTreeMap::values_mut);
+        for text in values.chain(self.facts.values_mut()).chain(&mut self.baseline) {
+            *text = redactor.said(text);
+        }
+        self
     }
 
     /// The facts that a baseline is known by.
