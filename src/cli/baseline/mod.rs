@@ -3,9 +3,13 @@
 //! What a file holds and when it fits is decided in `record::baseline`; here runs are made, records
 //! read and files replaced.
 
+mod columns;
 mod diff;
+mod floors;
 mod promote;
 mod record;
+mod rewrite;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,6 +45,8 @@ enum Command {
     Promote(promote::Args),
     /// Show how two baselines differ, value by value
     Diff(diff::Args),
+    /// Compute the floors and ceilings of a suite from recorded runs, and write them into it
+    Floors(floors::Args),
 }
 
 /// Runs the subcommand.
@@ -49,6 +55,7 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         Command::Record(args) => record::run(args, global),
         Command::Promote(args) => promote::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Floors(args) => floors::run(args, global),
     }
 }
 
