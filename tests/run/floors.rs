@@ -445,6 +445,12 @@ fn a_selection_chooses_numbers_and_not_what_they_are_computed_from() {
     assert_eq!(whole.len(), 3);
     // The ceiling holds for both cells, and is computed from both.
     assert_eq!(some, [whole[0].clone(), whole[2].clone()]);
+    let other = FLOORS
+        .replace("metric = \"tpot.p50\"", "metric = \"tpot.p50\"\nwhere = { concurrency = 1 }");
+    let other = other.replace("  [4, 1.00],\n", "  [4, \"-\"],\n");
+    project.file("suite.toml", &text(&other));
+    let ran = floors(&project, &["-E", "concurrency=4"]).exits(20);
+    assert!(ran.stderr.contains("no number of the suite bounds the selected"), "{}", ran.stderr);
 }
 
 #[test]

@@ -27,16 +27,7 @@ use super::columns::columns;
 use super::rewrite::{Rewrite, rewrite};
 use super::{NAMED, record, refuse, sources};
 
-/// Compute the floors and ceilings of a suite from recorded runs, and with --write put them into its files.
-///
-/// The limit of a cell (its number less the slack for `min`, plus the slack for `max`) becomes the
-/// one-sided tolerance bound of its runs: with the given confidence, at least the given share of the runs of
-/// an unchanged engine is within it. Where the slack is more than that, the number becomes the mean of
-/// the runs and the slack stays the tolerance. A number that holds for several cells is that of the
-/// loosest, and rounding is always to the loose side.
-///
-/// Only the digits of `min` and `max` change, each in the file that it stands in; comments, columns, and the way in
-/// which numbers are written stay. "over", "-", ratios, and numbers without recorded runs are left alone.
+/// Arguments of `tokgate baseline floors`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The suite file
@@ -91,6 +82,11 @@ fn carry_out(args: &Args, global: &Global) -> Result<Exit, Exit> {
     // A number that holds for a selected cell and for others is still that of all of them.
     let limited = !args.choice.is_empty() || !planned.plan.suite.select.is_empty();
     numbers.retain(|number| !limited || number.keys.iter().any(|key| chosen.contains(&cell(key))));
+    if numbers.is_empty() {
+        say("error: no number of the suite bounds the selected cells");
+        say(&format!("  help: `tokgate list {}` shows which do", args.suite.display()));
+        return Err(Exit::Suite);
+    }
     let from = match &args.from[..] {
         [] => vec![record::named(&whole).ok_or_else(|| {
             say(&format!("error: {} names no baseline", args.suite.display()));
@@ -220,7 +216,7 @@ fn some(keys: &[Key]) -> String {
 /// A cell, without the metric.
 fn bounded(key: &Key) -> String {
     let variant = key.variant.as_ref().map(|name| format!("{name} ")).unwrap_or_default();
-    format!("{variant}{} {}", key.test, key.cell)
+    format!("{variant}{} {}", key.test, key.cell).trim_end().to_owned()
 }
 
 fn row(floor: &Floor<'_>) -> [String; 8] {

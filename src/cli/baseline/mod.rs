@@ -46,6 +46,15 @@ enum Command {
     /// Show how two baselines differ, value by value
     Diff(diff::Args),
     /// Compute the floors and ceilings of a suite from recorded runs, and write them into it
+    ///
+    /// The limit of a cell (its number less the slack for `min`, plus the slack for `max`) becomes the
+    /// one-sided tolerance bound of its runs: with the given confidence, at least the given share of the runs of
+    /// an unchanged engine is within it. Where the slack is more than that, the number becomes the mean of
+    /// the runs and the slack stays the tolerance. A number that holds for several cells is that of the
+    /// loosest, and rounding is always to the loose side.
+    ///
+    /// Only the digits of `min` and `max` change, each in the file that it stands in; comments, columns, and the way in
+    /// which numbers are written stay. "over", "-", ratios, and numbers without recorded runs are left alone.
     Floors(floors::Args),
 }
 

@@ -3,12 +3,13 @@
 //! No machine is asked: what the suite declares is all that runs are held against, so that floors can be
 //! computed wherever the files are.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::hardware;
 use crate::hardware::need::{Count, Need};
 use crate::matrix::Plan;
-use crate::record::baseline::{Baseline, Misfit, collect};
+use crate::record::baseline::{Baseline, Key, Misfit, collect};
 use crate::record::provenance::Provenance;
 use crate::report::json;
 use crate::suite::model::EngineSource;
@@ -128,8 +129,7 @@ fn apart(all: &Baseline, one: &Baseline) -> Option<String> {
         return Some(format!("{key} is {} and {}", of(all, key), of(one, key)));
     }
     let (there, here) = (engines(&all.runs), engines(&one.runs));
-    let words =
-        |set: std::collections::BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
+    let words = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
     (there != here).then(|| format!("the engine is {} and {}", words(there), words(here)))
 }
 
@@ -140,10 +140,11 @@ fn join(all: &mut Baseline, one: Baseline) {
             all.runs.push(run);
         }
     }
+    let places: HashMap<Key, usize> =
+        all.cells.iter().enumerate().map(|(at, line)| (line.key(), at)).collect();
     for line in one.cells {
-        let key = line.key();
-        match all.cells.iter_mut().find(|known| known.key() == key) {
-            Some(known) => known.values.extend(line.values),
+        match places.get(&line.key()) {
+            Some(at) => all.cells[*at].values.extend(line.values),
             None => all.cells.push(line),
         }
     }

@@ -384,5 +384,35 @@ mod tests {
         assert_eq!(outcome(wild, &[("concurrency=1", 20.0)]), [Err(Left::Noise)]);
         let spelt = "[[expect]]\nmetric = \"ttft.p50\"\nmax = \"1m30s\"";
         assert_eq!(outcome(spelt, &ALL), [Err(Left::Spelling)]);
+        let number = Number {
+            metric: "output-throughput".parse().unwrap(),
+            side: Side::Min,
+            slack: 0.0,
+            value: 1.0,
+            place: Place::default(),
+            span: 0..1,
+            keys: vec![Key {
+                test: "decode".into(),
+                variant: None,
+                cell: String::new(),
+                metric: "output-throughput".into(),
+            }],
+        };
+        let mut baseline = Baseline::new("card", BTreeMap::new());
+        let values = [("a".to_owned(), 1.0), ("b".to_owned(), 2.0)].into();
+        baseline.cells.push(CellLine {
+            test: "decode".into(),
+            variant: None,
+            cell: String::new(),
+            metric: "output-throughput".into(),
+            unit: "tok/s".into(),
+            better: crate::measure::Direction::Higher,
+            values,
+        });
+        let mut typed = SourceMap::default();
+        typed.add("--set", "1", None);
+        let wide = Promise { coverage: 0.5, confidence: 0.5 };
+        let found = floors(std::slice::from_ref(&number), &baseline, &typed, wide);
+        assert_eq!(found.left, [(&number, Left::Fileless)]);
     }
 }
