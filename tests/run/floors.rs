@@ -214,6 +214,32 @@ fn runs_of_another_gpu_than_the_suite_declares_are_refused() {
     project.tokgate(&["baseline", "floors", SEED, "--from", "runs.jsonl"]).exits(0);
 }
 
+#[test]
+fn runs_that_are_not_alike_are_not_put_together() {
+    let project = page();
+    let runs = recorded("inkling-small-h200x8", 1.25);
+    project.file("runs.jsonl", &runs);
+    let together = |other: &str| {
+        project.file("more.jsonl", other);
+        project.tokgate(&["baseline", "floors", SEED, "--from", "runs.jsonl", "more.jsonl"])
+    };
+    for (from, to, words) in [
+        ("vllm 0.29.0", "vllm 0.28.0", "the engine is vllm 0.29.0 and vllm 0.28.0"),
+        ("NVIDIA H200", "NVIDIA H200 NVL", "hardware.gpu is NVIDIA H200 and NVIDIA H200 NVL"),
+    ] {
+        let ran = together(&runs.replace(from, to)).exits(21);
+        let words = format!("runs.jsonl and more.jsonl are not alike: {words}");
+        assert!(ran.stderr.contains(&words), "{}", ran.stderr);
+    }
+    let mut others = runs.clone();
+    for run in 1..=5 {
+        others = others.replace(&format!("\"r{run}\""), &format!("\"s{run}\""));
+    }
+    let ran = together(&others).exits(0);
+    let row = ran.stdout.lines().nth(1).unwrap();
+    assert_eq!(row.split_whitespace().nth(6), Some("10"), "{row}");
+}
+
 // ------------------------------------------------------------------------------------------------- runs that were made
 
 /// The simulated engine, slower by a share, with noise between launches and within.

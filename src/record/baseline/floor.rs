@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::{Baseline, CellLine, Key, LEAST_RUNS};
-use crate::judge::tolerance::Tolerance;
+use crate::judge::tolerance::{Tolerance, factor};
 use crate::judge::{Bound, Side};
 use crate::matrix::Plan;
 use crate::matrix::bound::with_slack;
@@ -181,8 +181,13 @@ pub fn floors<'n>(
         baseline.cells.iter().map(|line| (line.key(), line)).collect();
     let mut floors = Floors::default();
     let mut few = HashSet::new();
+    let mut factors: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut of = |runs| {
+        let new = || factor(runs, promise.coverage, promise.confidence);
+        *factors.entry(runs).or_insert_with(new)
+    };
     for number in numbers {
-        match floor(number, &lines, source, promise) {
+        match floor(number, &lines, source, &mut of) {
             Ok(floor) => floors.computed.push(floor),
             Err(Refused::Left(why)) => floors.left.push((number, why)),
             Err(Refused::Few(keys)) => {
@@ -202,7 +207,7 @@ fn floor<'n>(
     number: &'n Number,
     lines: &HashMap<Key, &CellLine>,
     source: &SourceMap,
-    promise: Promise,
+    factor: &mut impl FnMut(u64) -> f64,
 ) -> Result<Floor<'n>, Refused> {
     let leave = |why| Err(Refused::Left(why));
     if number.keys.is_empty() {
@@ -217,7 +222,7 @@ fn floor<'n>(
             continue;
         };
         let runs = line.runs();
-        match Tolerance::of(&runs, number.side, promise.coverage, promise.confidence) {
+        match Tolerance::by(&runs, number.side, &mut *factor) {
             Ok(tolerance) if runs.len() >= LEAST_RUNS => {
                 recorded.push((key, tolerance, runs.len()));
             }
@@ -287,8 +292,11 @@ mod tests {
     /// Their factor: 99 % of runs at 95 %, n = 5.
     const K: f64 = 5.741_084_5;
 
+    /// A number as it is to be written and what it sees, or why it stays.
+    type Found = Result<(String, (f64, f64)), Left>;
+
     /// What becomes of the numbers of a suite whose cells were recorded with these runs, each times a factor.
-    fn outcome(expect: &str, cells: &[(&str, f64)]) -> Vec<Result<(String, (f64, f64)), Left>> {
+    fn outcome(expect: &str, cells: &[(&str, f64)]) -> Vec<Found> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("suite.toml");
         let text = format!(
