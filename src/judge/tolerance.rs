@@ -48,6 +48,19 @@ impl Tolerance {
         coverage: f64,
         confidence: f64,
     ) -> Result<Tolerance, NoData> {
+        Tolerance::by(runs, side, |n| factor(n, coverage, confidence))
+    }
+
+    /// As [`Tolerance::of`], with the factor of so many runs from whoever has it: many cells share one, and it
+    /// takes milliseconds to find.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn by(
+        runs: &[f64],
+        side: Side,
+        factor: impl FnOnce(u64) -> f64,
+    ) -> Result<Tolerance, NoData> {
         if runs.len() < 2 {
             return Err(NoData("it takes two runs or more to see their noise".to_owned()));
         }
@@ -56,7 +69,7 @@ impl Tolerance {
         if !sd.is_finite() {
             return Err(NoData("a run's value is no number".to_owned()));
         }
-        let factor = factor(runs.len() as u64, coverage, confidence);
+        let factor = factor(runs.len() as u64);
         let bound = match side {
             Side::Min => mean - factor * sd,
             Side::Max => mean + factor * sd,

@@ -2,6 +2,7 @@
 //! without reading the others'.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::select::{Sieve, Sieves};
 use super::{Cell, CellBound};
@@ -123,11 +124,11 @@ impl TestGrid {
 /// What a bound asks of a cell.
 pub(super) enum Asked<'a> {
     /// A number.
-    Number(f64, &'a Place),
-    /// A share of what recorded runs or a variant had.
-    Ratio(f64, &'a Against, &'a Place),
+    Number(f64, &'a Place, &'a Range<usize>),
+    /// A share of what recorded runs had.
+    Ratio(f64, &'a Against, &'a Place, &'a Range<usize>),
     /// To be over capacity.
-    Over(&'a Place),
+    Over(&'a Place, &'a Range<usize>),
 }
 
 impl TestBound {
@@ -144,9 +145,11 @@ impl TestBound {
         }
         let (_, limits) = &suite.expectations[self.expectation].bounds[self.bound];
         match (limits, &self.grid) {
-            (Limits::Scalar { value, place, .. }, _) => Some((Asked::Number(*value, place), None)),
-            (Limits::Ratio { value, against, place, .. }, _) => {
-                Some((Asked::Ratio(*value, against, place), None))
+            (Limits::Scalar { value, place, span }, _) => {
+                Some((Asked::Number(*value, place, span), None))
+            }
+            (Limits::Ratio { value, against, place, span }, _) => {
+                Some((Asked::Ratio(*value, against, place, span), None))
             }
             (Limits::Grid(_), None) => None,
             (Limits::Grid(grid), Some(index)) => {
@@ -154,8 +157,10 @@ impl TestBound {
                 let entry = &grid.entries[at];
                 match entry.limit {
                     GridLimit::None => None,
-                    GridLimit::Over => Some((Asked::Over(&entry.place), Some(at))),
-                    GridLimit::Value(value) => Some((Asked::Number(value, &entry.place), Some(at))),
+                    GridLimit::Over => Some((Asked::Over(&entry.place, &entry.span), Some(at))),
+                    GridLimit::Value(value) => {
+                        Some((Asked::Number(value, &entry.place, &entry.span), Some(at)))
+                    }
                 }
             }
         }
@@ -226,21 +231,21 @@ impl Index {
         for bound in &self.bounds[cell.test as usize] {
             let Some((asked, _)) = bound.asked(suite, cell) else { continue };
             let expectation = &suite.expectations[bound.expectation];
-            if let Asked::Ratio(_, against, _) = &asked
+            if let Asked::Ratio(_, against, ..) = &asked
                 && against.reference == Reference::Variant(cell.setting)
             {
                 // What the others are held against is not held against itself.
                 continue;
             }
             let side = expectation.bounds[bound.bound].0;
-            let (bound_asked, place, against) = match asked {
-                Asked::Number(target, place) => {
-                    (Some(with_slack(side, target, expectation.slack)), place, None)
+            let (bound_asked, place, span, against) = match asked {
+                Asked::Number(target, place, span) => {
+                    (Some(with_slack(side, target, expectation.slack)), place, span, None)
                 }
-                Asked::Ratio(limit, against, place) => {
-                    (Some(Bound { side, target: 1.0, limit }), place, Some(against))
+                Asked::Ratio(limit, against, place, span) => {
+                    (Some(Bound { side, target: 1.0, limit }), place, span, Some(against))
                 }
-                Asked::Over(place) => (None, place, None),
+                Asked::Over(place, span) => (None, place, span, None),
             };
             over |= bound_asked.is_none();
             found.push(CellBound {
@@ -251,6 +256,7 @@ impl Index {
                 slack: if against.is_some() { 0.0 } else { expectation.slack },
                 severity: expectation.severity,
                 place: place.clone(),
+                span: span.clone(),
             });
         }
         if over {
@@ -272,7 +278,7 @@ impl Index {
 }
 
 /// A bound with its limit: the number less (min) or more (max) the slack.
-fn with_slack(side: Side, target: f64, slack: f64) -> Bound {
+pub(crate) fn with_slack(side: Side, target: f64, slack: f64) -> Bound {
     let limit = match side {
         Side::Min => target * (1.0 - slack),
         Side::Max => target * (1.0 + slack),

@@ -97,6 +97,8 @@ pub struct CellBound {
     pub severity: Severity,
     /// Where the number stands.
     pub place: Place,
+    /// Its byte span in the source map.
+    pub span: Range<usize>,
 }
 
 /// Which cells of the suite are asked for, beside what its profile selects.

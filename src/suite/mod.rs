@@ -13,6 +13,7 @@ pub mod merge;
 pub mod model;
 pub mod name;
 pub mod problem;
+pub mod revise;
 pub mod schema;
 pub mod selector;
 mod set;

@@ -5,6 +5,7 @@ mod broken_engines;
 mod command;
 mod engine_metrics;
 mod exit_codes;
+mod floors;
 mod heard;
 pub mod interrupted;
 mod judged;

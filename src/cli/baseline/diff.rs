@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use unicode_width::UnicodeWidthStr;
-
 use crate::judge::Method;
 use crate::judge::ratio::against_runs;
 use crate::measure::Direction;
@@ -13,6 +11,7 @@ use crate::record::wording::number;
 
 use super::super::exit::Exit;
 use super::super::print;
+use super::columns::columns;
 use super::refuse;
 
 /// The level of each bound of the intervals that are shown.
@@ -56,25 +55,7 @@ fn render(old: &Baseline, new: &Baseline) -> String {
     for key in order.map(CellLine::key) {
         rows.push(row(&key, olds.get(&key), news.get(&key)));
     }
-    let widths: Vec<usize> =
-        (0..6).map(|at| rows.iter().map(|row| row[at].width()).max().unwrap_or(0)).collect();
-    for row in &rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(at, (text, width))| {
-                let blank = " ".repeat(width - text.width());
-                if (1..4).contains(&at) {
-                    format!("{blank}{text}")
-                } else {
-                    format!("{text}{blank}")
-                }
-            })
-            .collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
-    }
+    out.push_str(&columns(&rows, 1..4));
     out
 }
 

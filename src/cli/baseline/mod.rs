@@ -3,9 +3,13 @@
 //! What a file holds and when it fits is decided in `record::baseline`; here runs are made, records
 //! read and files replaced.
 
+mod columns;
 mod diff;
+mod floors;
 mod promote;
 mod record;
+mod rewrite;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,6 +45,17 @@ enum Command {
     Promote(promote::Args),
     /// Show how two baselines differ, value by value
     Diff(diff::Args),
+    /// Compute the floors and ceilings of a suite from recorded runs, and write them into it
+    ///
+    /// The limit of a cell (its number less the slack for `min`, plus the slack for `max`) becomes the
+    /// one-sided tolerance bound of its runs: with the given confidence, at least the given share of the runs of
+    /// an unchanged engine is within it. Where the slack is more than that, the number becomes the mean of
+    /// the runs and the slack stays the tolerance. A number that holds for several cells is that of the
+    /// loosest, and rounding is always to the loose side.
+    ///
+    /// Only the digits of `min` and `max` change, each in the file that it stands in; comments, columns, and the way in
+    /// which numbers are written stay. "over", "-", ratios, and numbers without recorded runs are left alone.
+    Floors(floors::Args),
 }
 
 /// Runs the subcommand.
@@ -49,6 +64,7 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         Command::Record(args) => record::run(args, global),
         Command::Promote(args) => promote::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Floors(args) => floors::run(args, global),
     }
 }
 

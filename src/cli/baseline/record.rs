@@ -96,7 +96,7 @@ pub fn run(args: &Args, global: &Global) -> Exit {
 }
 
 /// The file that a suite names: that of `[baseline]`, else the one that its expectations name.
-fn named(plan: &Plan) -> Option<PathBuf> {
+pub(super) fn named(plan: &Plan) -> Option<PathBuf> {
     use crate::suite::model::{Limits, Reference};
     if let Some(against) = &plan.suite.baseline.file {
         return Some(against.file.clone());

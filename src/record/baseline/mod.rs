@@ -6,6 +6,7 @@
 //! `hold` says whether it fits a run, `collect` takes the values out of records.
 
 mod collect;
+mod floor;
 mod hold;
 mod read;
 
@@ -18,6 +19,7 @@ use crate::measure::Direction;
 use crate::quantity::Tokens;
 
 pub use collect::{Collected, Uncollected, collect};
+pub use floor::{Floor, Floors, Left, Number, POWER, Promise, floors, numbers};
 pub use hold::{Misfit, axes};
 pub use read::BaselineError;
 

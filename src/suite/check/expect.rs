@@ -435,7 +435,7 @@ fn waves(decode: &DecodeSetting, test: &Test) -> u64 {
 }
 
 /// A quantity in the unit of a metric.
-pub(super) fn quantity(metric: Metric, text: &str) -> Result<f64, Unreadable> {
+pub(in crate::suite) fn quantity(metric: Metric, text: &str) -> Result<f64, Unreadable> {
     let entry = metric.base.entry();
     match entry.unit {
         "ms" => parse_duration(text).map(|duration| duration.as_nanos() as f64 / 1e6),

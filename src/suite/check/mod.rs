@@ -17,6 +17,8 @@ mod serve;
 mod test;
 mod tool;
 
+pub(in crate::suite) use expect::quantity as in_unit;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
