@@ -1,0 +1,110 @@
+//! A relay: a port of this machine behind which an engine answers, each answer held back.
+//!
+//! It lives on a thread of its own, so that what it does is not done by the thread that measures. It is
+//! there as long as somebody holds it; connections then end with it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::alarm::Alarm;
+use super::delay::{Delay, Early, PIECE, pass};
+
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 4096;
+/// File descriptors in this process for each stream on a relayed way: the client's socket, two of the
+/// relay, and its alarm.
+const DESCRIPTORS: u64 = 4;
+
+/// A port behind which an engine answers later.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    /// Its end is the relay's.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Relay {
+    /// Takes a port of the loopback interface and passes on what comes there to `host` and `port`.
+    ///
+    /// # Errors
+    /// The system's, where there is no port, no thread or no descriptor to have.
+    pub fn open(host: &str, port: u16, delay: Delay) -> io::Result<Relay> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+            socket.listen(BACKLOG)?
+        };
+        let address = listener.local_addr()?;
+        let engine: Arc<(String, u16)> = Arc::new((host.to_owned(), port));
+        let (alive, gone) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("relay".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = gone => {}
+                    () = accept(listener, engine, delay) => {}
+                }
+            });
+            // A name that is being looked up holds nobody up.
+            runtime.shutdown_background();
+        })?;
+        Ok(Relay { address, _alive: alive })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many file descriptors of this process so many streams need.
+    pub fn descriptors(streams: u64) -> u64 {
+        streams.saturating_mul(DESCRIPTORS)
+    }
+}
+
+async fn accept(listener: TcpListener, engine: Arc<(String, u16)>, delay: Delay) {
+    loop {
+        match listener.accept().await {
+            Ok((near, _)) => {
+                tokio::spawn(connection(near, Arc::clone(&engine), delay));
+            }
+            // Out of descriptors, most likely: the next attempt may find one.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// Serves one connection. Where the engine takes none, the client's ends, as one to a dead engine does.
+async fn connection(mut near: TcpStream, engine: Arc<(String, u16)>, delay: Delay) {
+    let mut early: Early = None;
+    let far = {
+        let mut connecting = pin!(TcpStream::connect((engine.0.as_str(), engine.1)));
+        let mut piece = vec![0; PIECE];
+        loop {
+            tokio::select! {
+                far = &mut connecting => break far,
+                // A request that comes meanwhile counts from now on.
+                read = near.read(&mut piece), if early.is_none() => match read {
+                    Ok(count @ 1..) => early = Some((Instant::now(), piece[..count].to_vec())),
+                    Ok(0) | Err(_) => return,
+                }
+            }
+        }
+    };
+    let Ok(far) = far else { return };
+    // Without it a token waits for the peer's acknowledgement of the one before.
+    if near.set_nodelay(true).is_err() || far.set_nodelay(true).is_err() {
+        return;
+    }
+    pass(near, far, delay, Alarm::fine(), early).await;
+}
