@@ -162,4 +162,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

@@ -108,3 +108,86 @@ async fn connection(mut near: TcpStream, engine: Arc<(String, u16)>, delay: Dela
     }
     pass(near, far, delay, Alarm::fine(), early).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant as Real;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    const TWICE: f64 = 1.0;
+
+    fn relay(port: u16) -> Relay {
+        Relay::open("127.0.0.1", port, Delay::new(TWICE).unwrap()).unwrap()
+    }
+
+    /// Takes one connection, answers each byte after `pause`, and says how long each answer took it.
+    async fn engine(listener: TcpListener, pause: Duration) -> Vec<Duration> {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut took = Vec::new();
+        while let Ok(byte) = stream.read_u8().await {
+            let asked = Real::now();
+            tokio::time::sleep(pause).await;
+            took.push(asked.elapsed());
+            stream.write_u8(byte + 1).await.unwrap();
+        }
+        took
+    }
+
+    #[tokio::test]
+    async fn answers_over_tcp_take_at_least_twice_as_long() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let relay = relay(listener.local_addr().unwrap().port());
+        let answering = tokio::spawn(engine(listener, Duration::from_millis(20)));
+        let mut client = TcpStream::connect(relay.address()).await.unwrap();
+        let mut waited = Vec::new();
+        for byte in 0..5 {
+            let asked = Real::now();
+            client.write_u8(byte).await.unwrap();
+            assert_eq!(client.read_u8().await.unwrap(), byte + 1);
+            waited.push(asked.elapsed());
+        }
+        drop(client);
+        let took = answering.await.unwrap();
+        assert_eq!(took.len(), 5, "the engine heard that the client was gone");
+        for (waited, took) in waited.iter().zip(&took) {
+            assert!(*waited >= *took * 2, "{waited:?} where the engine took {took:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_engine_is_a_connection_ends() {
+        let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let relay = relay(unused);
+        let mut client = TcpStream::connect(relay.address()).await.unwrap();
+        let _ = client.write_all(b"hello").await;
+        let mut all = Vec::new();
+        let read = client.read_to_end(&mut all).await;
+        assert!(read.is_err() || all.is_empty());
+    }
+
+    #[tokio::test]
+    async fn connections_end_with_the_relay() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let relay = relay(listener.local_addr().unwrap().port());
+        let address = relay.address();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (mut engine, _) = listener.accept().await.unwrap();
+        drop(relay);
+        let mut all = Vec::new();
+        assert!(client.read_to_end(&mut all).await.is_err() || all.is_empty());
+        assert!(engine.read_to_end(&mut all).await.is_err() || all.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_alarm_of_real_time_is_never_early() {
+        let mut alarm = Alarm::fine();
+        for micros in [0, 1, 50, 300, 1500, 7000] {
+            let due = Instant::now() + Duration::from_micros(micros);
+            alarm.at(due).await;
+            assert!(Instant::now() >= due);
+        }
+    }
+}
