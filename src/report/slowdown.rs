@@ -20,6 +20,9 @@ const NAMED: usize = 5;
 /// The table, below it each limit that let the delay pass with what it saw, and the cells that stayed green.
 pub fn text(record: &RunRecord, findings: &Findings, share: f64) -> String {
     let mut out = String::new();
+    if findings.limits.is_empty() {
+        return out;
+    }
     let _ = writeln!(
         out,
         "In how many of their cells limits failed while everything took {} longer:\n",

@@ -47,7 +47,7 @@ pub struct Args {
 }
 
 fn loss(text: &str) -> Result<f64, String> {
-    let fraction = parse_percent(text.trim()).map_err(|error| error.to_string())?;
+    let fraction = share(text)?;
     if fraction > 0.0 && fraction < 1.0 {
         Ok(fraction)
     } else {
@@ -55,9 +55,15 @@ fn loss(text: &str) -> Result<f64, String> {
     }
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    parse_percent(text.trim()).map_err(|error| {
+        let help = error.help.clone().map(|help| format!("; {help}")).unwrap_or_default();
+        format!("{error}{help}")
+    })
+}
+
 fn delay(text: &str) -> Result<Delay, String> {
-    let fraction = parse_percent(text.trim()).map_err(|error| error.to_string())?;
-    Delay::new(fraction).ok_or_else(|| "write a delay above 0% and up to 1000%".to_owned())
+    Delay::new(share(text)?).ok_or_else(|| "write a delay above 0% and up to 1000%".to_owned())
 }
 
 /// Reads the record of a run, or makes one that is slowed, and prints what its limits noticed.
