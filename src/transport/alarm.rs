@@ -108,3 +108,33 @@ mod timer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_alarm_is_never_early_and_serves_again() {
+        let mut alarm = Alarm::fine();
+        assert_eq!(alarm.0.is_some(), cfg!(target_os = "linux"));
+        for micros in [0, 1, 50, 300, 1500, 7000, 20] {
+            let due = Instant::now() + Duration::from_micros(micros);
+            alarm.at(due).await;
+            assert!(Instant::now() >= due);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_was_not_waited_for_does_not_ring_for_the_next() {
+        let mut alarm = Alarm::fine();
+        let soon = Instant::now() + Duration::from_millis(2);
+        let cut = tokio::time::timeout(Duration::from_millis(1), alarm.at(soon)).await;
+        // The timer may have run out meanwhile, and its end be unread.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let due = Instant::now() + Duration::from_millis(20);
+        alarm.at(due).await;
+        assert!(Instant::now() >= due, "{cut:?}");
+    }
+}

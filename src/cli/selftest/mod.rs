@@ -39,11 +39,11 @@ pub struct Args {
     /// notice
     #[arg(long, value_name = "PERCENT", value_parser = delay)]
     pub slow: Option<Delay>,
-    #[command(flatten)]
-    live: live::Flags,
     /// Text for people, or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    #[command(flatten)]
+    live: live::Flags,
 }
 
 fn loss(text: &str) -> Result<f64, String> {
