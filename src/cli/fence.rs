@@ -78,6 +78,7 @@ mod tests {
             machine: &machine,
             flags,
             selection,
+            slow: None,
             redactor: &Redactor::default(),
             provenance: crate::record::provenance::Provenance::default(),
             references: &crate::cli::reference::References::default(),
@@ -95,6 +96,7 @@ mod tests {
             counted: None,
             unfit: None,
             earlier: Earlier::default(),
+            slow: None,
         };
         let fence = Fence::raise(&halter);
         let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -12,6 +12,7 @@ use crate::record::run_record::{
 };
 use crate::record::shard::{Elsewhere, Part};
 use crate::suite::model::{EngineSource, Suite};
+use crate::transport::Delay;
 
 use super::shard::Split;
 
@@ -33,6 +34,8 @@ pub struct HeaderInput<'a> {
     pub provenance: Provenance,
     /// What relative bounds are held against.
     pub references: &'a References,
+    /// How much longer everything takes, in a self-test.
+    pub slow: Option<Delay>,
     /// Hides secrets in what is no name.
     pub redactor: &'a Redactor,
 }
@@ -64,6 +67,7 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         provenance: input.provenance.clone(),
         shard: input.split.map(|split| part(split, input.references)),
         merged: None,
+        slowed: input.slow.map(Delay::share),
         policy: suite.policy.clone(),
         compare: compare(suite),
         launches,

@@ -146,7 +146,7 @@ enum Command {
     Report(report::Args),
     /// Join the shards of a run to one record and its reports
     Merge(merge::Args),
-    /// Name the limits of a finished run that could not fail
+    /// Name the limits that can't fail, by a finished run or one in which everything takes longer
     Selftest(selftest::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
@@ -224,7 +224,7 @@ fn carry_out(cli: Cli) -> ExitCode {
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
         Command::Merge(args) => merge::run(&args, global).into(),
-        Command::Selftest(args) => selftest::run(&args).into(),
+        Command::Selftest(args) => selftest::run(&args, global),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

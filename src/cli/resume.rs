@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::record::History;
 use crate::record::journal::{self, ReadError};
 use crate::record::run_record::RunHeader;
+use crate::record::{History, slowdown};
 use crate::report::count::plural;
 use crate::report::message;
 
@@ -188,6 +188,10 @@ fn other_plan(began: &RunHeader, now: &RunHeader, seed: Option<u64>) -> Vec<Stri
     if began.tokgate != now.tokgate {
         found.push(format!("it began with tokgate {}, this is {}", began.tokgate, now.tokgate));
     }
+    if let Some(share) = began.slowed {
+        let percent = slowdown::percent(share);
+        found.push(format!("it is a self-test, `tokgate selftest --slow {percent}`"));
+    }
     found.extend(shard::other(began, now));
     let same_cells = began.launches.len() == now.launches.len()
         && began.cells.len() == now.cells.len()
@@ -291,7 +295,9 @@ pub fn farewell(previous: &Path, shown: &Path) -> Vec<String> {
     let mut said = vec![format!("the earlier run went to {}", shown.display())];
     let contents = journal::read(&previous.join(JOURNAL)).ok();
     let history = contents.and_then(|contents| History::of(&contents.events));
-    if let Some(history) = history.filter(|history| !history.ended) {
+    // A self-test does not go on.
+    let whole = |history: &History| history.ended || history.record.header.slowed.is_some();
+    if let Some(history) = history.filter(|history| !whole(history)) {
         said.push(format!(
             "it is unfinished ({} of {} finished); to go on with it: {}",
             history.earlier.finished.len(),

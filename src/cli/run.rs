@@ -18,7 +18,7 @@ use crate::record::event::StopReason;
 use crate::record::journal::Journal;
 use crate::record::provenance::Provenance;
 use crate::record::run_record::{CellOutcome, CellState, RunHeader};
-use crate::record::{Earlier, Event, RunRecord};
+use crate::record::{Earlier, Event, RunRecord, slowdown};
 use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Dialect;
@@ -26,6 +26,7 @@ use crate::report::outlet;
 use crate::report::progress::Progress;
 use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
+use crate::transport::Delay;
 
 use super::annotate::Annotations;
 use super::directory::{Directory, shown};
@@ -165,6 +166,8 @@ pub(super) struct Ready {
     split: Option<Split>,
     pub(super) provenance: Provenance,
     references: References,
+    /// How much longer everything is to take, in a self-test.
+    pub(super) slow: Option<Delay>,
     /// Whether suite or plan gave warnings.
     warned: bool,
     secrets: Vec<(String, String)>,
@@ -206,7 +209,7 @@ pub(super) fn prepare(
     let provenance = provenance::of(all, machine).hidden(&redactor);
     let whole = args.choice.is_empty() && plan.suite.select.is_empty();
     let references = reference::resolve(all, &provenance, recording, whole)?;
-    Ok(Ready { plan, split, provenance, references, warned, secrets, redactor })
+    Ok(Ready { plan, split, provenance, references, slow: None, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -253,6 +256,7 @@ pub(super) fn carry_out(
         selection: selection(args),
         provenance: ready.provenance.clone(),
         references: &ready.references,
+        slow: ready.slow,
         redactor: &ready.redactor,
     });
     let course = match &args.resume {
@@ -382,7 +386,8 @@ fn watch(
     let (sender, receiver) = std::sync::mpsc::channel();
     let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
-    for note in &ready.references.notes {
+    let slowed = ready.slow.map(|delay| slowdown::words(delay.share()));
+    for note in ready.references.notes.iter().chain(&slowed) {
         // The onlooker, which reads it, is not there yet, but the channel is.
         let _ = sender.send(Event::Warning { message: note.clone() });
     }
@@ -409,6 +414,7 @@ fn watch(
         counted: max_fail.map(|_| Mutex::new(counted)),
         unfit,
         earlier,
+        slow: ready.slow,
     };
     let fence = Fence::raise(&halter);
     let seen = std::thread::scope(|scope| {
@@ -491,8 +497,14 @@ fn conclude(
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     // What was said before stands above it.
     outlet::settle();
-    let page = console::render(&seen.record, width, global.color_stdout(), extent);
-    let printed = super::print(&page).or(args.annotations.print(&seen.record));
+    let printed = match ready.slow {
+        None => {
+            let page = console::render(&seen.record, width, global.color_stdout(), extent);
+            super::print(&page).or(args.annotations.print(&seen.record))
+        }
+        // That it is red is what is asked for: the self-test has words of its own.
+        Some(_) => Exit::Pass,
+    };
     let early = seen.record.stopped == Some(StopReason::Unwritable);
     // Somebody may have removed it, or put something else in its place.
     let goes_on = directory.journal().is_file();
@@ -514,7 +526,7 @@ fn conclude(
     }
     let is_left = |cell: &CellOutcome| matches!(cell.state, CellState::NotRun { .. });
     let cut = seen.record.stopped.is_some() && seen.record.cells.iter().any(is_left);
-    if goes_on && (cut || seen.unwritten.is_some()) {
+    if goes_on && ready.slow.is_none() && (cut || seen.unwritten.is_some()) {
         let dir = shown(&directory.path);
         let command = resume::command(&seen.record.header, &session_flags(args), &dir);
         say(&format!("to go on: {command}"));
@@ -525,7 +537,9 @@ fn conclude(
     if args.deny_warnings && ready.warned {
         exit = exit.or(Exit::Doubt);
     }
-    say(&console::last_line(&seen.record));
+    if ready.slow.is_none() {
+        say(&console::last_line(&seen.record));
+    }
     exit
 }
 

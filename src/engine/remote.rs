@@ -329,7 +329,7 @@ impl Remote {
         };
         let exchange = async {
             match &self.shared.transport {
-                Transport::Tcp => self.over_tcp(url, body, most).await,
+                Transport::Tcp | Transport::Relayed(_) => self.over_tcp(url, body, most).await,
                 Transport::InProcess(connect) => self.in_process(connect(), url, body, most).await,
             }
         };

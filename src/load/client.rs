@@ -143,8 +143,15 @@ impl Target {
         };
         let socket = match &self.transport {
             Transport::InProcess(connect) => Socket::in_process(connect(), clock),
-            Transport::Tcp => {
-                let connecting = TcpStream::connect((self.host.as_str(), self.port));
+            Transport::Tcp | Transport::Relayed(_) => {
+                let connecting = async {
+                    match &self.transport {
+                        Transport::Relayed(relay) => TcpStream::connect(relay.address()).await,
+                        Transport::Tcp | Transport::InProcess(_) => {
+                            TcpStream::connect((self.host.as_str(), self.port)).await
+                        }
+                    }
+                };
                 let stream = tokio::time::timeout(CONNECT_LIMIT, connecting)
                     .await
                     .map_err(|_| refused(format!("none in {} s", CONNECT_LIMIT.as_secs())))?

@@ -13,6 +13,7 @@ pub mod provenance;
 pub mod run_record;
 pub mod sensitivity;
 pub mod shard;
+pub mod slowdown;
 pub mod wording;
 
 pub use event::Event;

@@ -56,6 +56,10 @@ pub struct RunHeader {
     /// What its figures belong to.
     #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
     pub provenance: Provenance,
+    /// By which share of its time everything that was measured took longer than it does, where the run was a
+    /// self-test of its suite (`tokgate selftest --slow`): 0.1 for a tenth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowed: Option<f64>,
     /// `[policy]`.
     pub policy: Policy,
     /// `[compare]`: which variants were measured in pairs.

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use super::RunRecord;
 use super::judgement;
-use super::run_record::{BoundRecord, CellState, Measurement, PlannedCellRecord};
+use super::run_record::{
+    BoundRecord, CellOutcome, CellState, Judgement, Measurement, PlannedCellRecord,
+};
 use crate::judge::lattice::Faults;
 use crate::judge::{BoundVerdict, Severity, Side, Verdict};
 use crate::measure::{Base, Metric, Observations};
@@ -82,6 +84,8 @@ pub enum Blindness {
     Exempt,
     /// A quarantine excuses the cell.
     Quarantined,
+    /// The run was slowed, and this was not. In words.
+    NotSlowed(String),
 }
 
 impl Limit {
@@ -93,9 +97,11 @@ impl Limit {
         })
     }
 
-    /// Whether all of its cells are excused for a while, so that it says nothing by intent.
+    /// Whether it says nothing by intent: all of its cells are excused for a while, or were not slowed.
     pub fn is_excused(&self) -> bool {
-        let excused = |watched: &Watched| watched.sight == Sight::Blind(Blindness::Quarantined);
+        let excused = |watched: &Watched| {
+            matches!(watched.sight, Sight::Blind(Blindness::Quarantined | Blindness::NotSlowed(_)))
+        };
         !self.cells.is_empty() && self.cells.iter().all(excused)
     }
 
@@ -122,13 +128,22 @@ impl Limit {
 /// the order of the suite's lines. Limits of another severity than `fail` are meant to fail nothing
 /// and are left out.
 pub fn sensitivity(record: &RunRecord, losses: &[f64]) -> Vec<Limit> {
+    limits(record, |cell, bound, rule| cell.sight(bound, rule, losses))
+}
+
+/// The limits of a record that can fail a cell, in the order of the suite's lines, each with what it sees
+/// in its cells.
+pub(super) fn limits<'r>(
+    record: &'r RunRecord,
+    sight: impl Fn(Cell<'r>, usize, &BoundRecord) -> Sight,
+) -> Vec<Limit> {
     let mut limits: BTreeMap<(String, u32, Metric), Limit> = BTreeMap::new();
     for (cell, planned) in record.header.cells.iter().enumerate() {
         for (bound, rule) in planned.bounds.iter().enumerate() {
             if rule.bound.is_none() || rule.severity != Severity::Fail {
                 continue;
             }
-            let sight = Cell { record, cell, planned }.sight(bound, rule, losses);
+            let sight = sight(Cell { record, cell, planned }, bound, rule);
             let key = (rule.place.file.clone(), rule.place.line, rule.metric);
             let limit = limits.entry(key).or_insert_with(|| Limit {
                 place: rule.place.clone(),
@@ -144,30 +159,37 @@ pub fn sensitivity(record: &RunRecord, losses: &[f64]) -> Vec<Limit> {
 
 /// A cell that is judged again.
 #[derive(Clone, Copy)]
-struct Cell<'a> {
+pub(super) struct Cell<'a> {
     record: &'a RunRecord,
     cell: usize,
-    planned: &'a PlannedCellRecord,
+    pub(super) planned: &'a PlannedCellRecord,
 }
 
-impl Cell<'_> {
-    fn sight(self, bound: usize, rule: &BoundRecord, losses: &[f64]) -> Sight {
-        let outcome = &self.record.cells[self.cell];
+impl<'a> Cell<'a> {
+    pub(super) fn outcome(self) -> &'a CellOutcome {
+        &self.record.cells[self.cell]
+    }
+
+    /// The cell's figures, if they say something of a limit.
+    pub(super) fn figures(
+        self,
+        bound: usize,
+        rule: &BoundRecord,
+    ) -> Result<&'a Measurement, Blindness> {
+        let outcome = self.outcome();
         let words = || outcome.judgement.message.clone().unwrap_or_default();
         if self.planned.bounds.iter().any(|rule| rule.bound.is_none()) {
-            return Sight::Blind(Blindness::Exempt);
+            return Err(Blindness::Exempt);
         }
         let measurement = match &outcome.state {
             CellState::Measured(measurement) => measurement,
-            CellState::NotRun { reason } => {
-                return Sight::Blind(Blindness::Unmeasured(reason.clone()));
-            }
+            CellState::NotRun { reason } => return Err(Blindness::Unmeasured(reason.clone())),
             CellState::Unfit { .. } | CellState::Broken { .. } => {
-                return Sight::Blind(Blindness::Unmeasured(words()));
+                return Err(Blindness::Unmeasured(words()));
             }
         };
         if Faults::of(&measurement.checks).invalid {
-            return Sight::Blind(Blindness::Invalid(words()));
+            return Err(Blindness::Invalid(words()));
         }
         let base = rule.metric.base;
         let judged = outcome.judgement.bounds.get(bound);
@@ -175,8 +197,17 @@ impl Cell<'_> {
             || judged.is_none_or(|judged| judged.verdict == BoundVerdict::NoData)
         {
             let why = judged.map(|judged| judged.message.clone()).unwrap_or_default();
-            return Sight::Blind(Blindness::Unobserved(why));
+            return Err(Blindness::Unobserved(why));
         }
+        Ok(measurement)
+    }
+
+    fn sight(self, bound: usize, rule: &BoundRecord, losses: &[f64]) -> Sight {
+        let measurement = match self.figures(bound, rule) {
+            Ok(measurement) => measurement,
+            Err(why) => return Sight::Blind(why),
+        };
+        let base = rule.metric.base;
         let side = rule.bound.as_ref().map_or(Side::Min, |bound| bound.side);
         let says = |loss: f64| self.says(measurement, bound, base, side, loss);
         let from = smallest(side, |loss| says(loss) == Notice::Fails);
@@ -209,9 +240,14 @@ impl Cell<'_> {
             gpus,
             judgement::extendable(self.planned.kind),
         );
+        self.notice(&judgement, bound)
+    }
+
+    /// What a judgement of the cell says of a limit.
+    pub(super) fn notice(self, judgement: &Judgement, bound: usize) -> Notice {
         let of_bound = judgement.bounds.get(bound).map(|judged| judged.verdict);
         let excused = judgement.verdict == Verdict::Xfail;
-        let doubt_fails = match header.policy.inconclusive {
+        let doubt_fails = match self.record.header.policy.inconclusive {
             InconclusivePolicy::Fail | InconclusivePolicy::Point => true,
             InconclusivePolicy::Warn | InconclusivePolicy::Pass => false,
         };

@@ -8,11 +8,11 @@ use std::collections::HashSet;
 
 use crate::judge::Verdict;
 use crate::measure::Metric;
-use crate::record::RunRecord;
 use crate::record::run_record::{
     CellOutcome, CellState, LaunchOutcome, PlannedCellRecord, PlannedLaunchRecord, UnfitClass,
 };
 use crate::record::shard::Origin;
+use crate::record::{RunRecord, slowdown};
 use crate::suite::model::Place;
 
 use super::count::inconclusive_fails;
@@ -238,6 +238,7 @@ fn launch_case(
         output.extend(log.map(|log| format!("log: {}", line(log))));
         output.extend(outcome.warnings.iter().map(|text| format!("warning: {}", line(text))));
     }
+    output.extend(record.header.slowed.map(|share| format!("warning: {}", slowdown::words(share))));
     let ready = ready_time.filter(|seconds| seconds.is_finite());
     let failed_after = outcome.and_then(|it| it.failure.as_ref()).map(|failure| failure.seconds);
     Case {

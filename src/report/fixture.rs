@@ -57,6 +57,7 @@ fn header(suite: &str) -> RunHeader {
         selection: Vec::new(),
         shard: None,
         merged: None,
+        slowed: None,
         provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,

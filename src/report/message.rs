@@ -4,8 +4,8 @@
 
 use crate::judge::{BoundVerdict, Severity, Verdict};
 use crate::load::FailureClass;
-use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
+use crate::record::{RunRecord, slowdown};
 use crate::suite::model::{Place, UnjudgedPolicy};
 
 use super::figure;
@@ -56,7 +56,11 @@ pub fn name(planned: &PlannedCellRecord) -> String {
 
 /// The command that runs one cell again with every flag that shaped the run.
 pub fn rerun(record: &RunRecord, planned: &PlannedCellRecord) -> String {
-    let mut words = vec!["tokgate".to_owned(), "run".to_owned(), record.header.path.clone()];
+    let what = if record.header.slowed.is_some() { "selftest" } else { "run" };
+    let mut words = vec!["tokgate".to_owned(), what.to_owned(), record.header.path.clone()];
+    if let Some(share) = record.header.slowed {
+        words.extend(["--slow".to_owned(), slowdown::percent(share)]);
+    }
     words.extend(["-E".to_owned(), selector(planned)]);
     words.extend(record.origin(planned.launch).flags.iter().cloned());
     line(&shell_words::join(words))

@@ -25,6 +25,7 @@ pub mod progress;
 pub mod sanitise;
 mod screen;
 pub mod selftest;
+pub mod slowdown;
 pub mod worst;
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ fn of_limit(record: &RunRecord, limit: &Limit, losses: &[f64]) -> Value {
 }
 
 /// `suite.toml:58 floors output-throughput`.
-fn name(limit: &Limit) -> String {
+pub(super) fn name(limit: &Limit) -> String {
     let named = limit.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     line(&format!("{}{named} {}", limit.place, limit.metric))
 }
@@ -144,6 +144,11 @@ fn why(record: &RunRecord, limit: &Limit) -> String {
             standing(record, watched)
         );
     }
+    reasons(limit)
+}
+
+/// Why a limit sees nothing, by how many cells.
+pub(super) fn reasons(limit: &Limit) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
     for watched in &limit.cells {
         if let Sight::Blind(why) = &watched.sight {
@@ -165,7 +170,7 @@ fn why(record: &RunRecord, limit: &Limit) -> String {
 }
 
 /// `decode context=8K: 135 tok/s, limit 1`.
-fn standing(record: &RunRecord, watched: &Watched) -> String {
+pub(super) fn standing(record: &RunRecord, watched: &Watched) -> String {
     let planned = &record.header.cells[watched.cell];
     let judged = record.cells[watched.cell].judgement.bounds.get(watched.bound);
     let value = judged.and_then(|judged| judged.estimate).map(|estimate| estimate.value);
@@ -187,7 +192,7 @@ fn standing(record: &RunRecord, watched: &Watched) -> String {
     )
 }
 
-fn blind(why: &Blindness) -> String {
+pub(super) fn blind(why: &Blindness) -> String {
     match why {
         Blindness::Unmeasured(words) if words.is_empty() => "no figures".to_owned(),
         Blindness::Unmeasured(words) => message::one_line(words),
@@ -197,6 +202,7 @@ fn blind(why: &Blindness) -> String {
         }
         Blindness::Exempt => "expected to be over capacity".to_owned(),
         Blindness::Quarantined => "quarantined".to_owned(),
+        Blindness::NotSlowed(words) => words.clone(),
     }
 }
 

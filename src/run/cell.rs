@@ -20,7 +20,7 @@ use crate::measure::{Base, Check, Fault, Stat, observe};
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, UnfitClass};
 use crate::record::{Event, judgement};
 use crate::suite::model::{Capacity, Policy, Prefix, Request, TestSetting};
-use crate::transport::Transport;
+use crate::transport::{Relay, Transport};
 
 use super::events::Events;
 use super::heartbeat::Lags;
@@ -226,7 +226,9 @@ impl Bench<'_> {
             });
         checks.push(validity::client_lag(late, lag.away, allowed, matters));
         match self.endpoint.transport {
-            Transport::Tcp => checks.push(validity::client_busy(lags.thread())),
+            Transport::Tcp | Transport::Relayed(_) => {
+                checks.push(validity::client_busy(lags.thread()))
+            }
             // In virtual time the thread does nothing but work.
             Transport::InProcess(_) => {}
         }
@@ -410,12 +412,12 @@ pub(super) fn broken_words(class: &str, message: &str) -> CellState {
 /// Makes sure that `streams` connections can be open at once: a matter of the machine, unless the engine
 /// runs inside of this program.
 pub(super) fn make_room(endpoint: &Endpoint, streams: u64) -> Result<(), CellState> {
-    match endpoint.transport {
-        Transport::Tcp => {
-            make_room_for(streams).map_err(|error| broken_words("client", &error.to_string()))
-        }
-        Transport::InProcess(_) => Ok(()),
-    }
+    let descriptors = match endpoint.transport {
+        Transport::Tcp => streams,
+        Transport::Relayed(_) => Relay::descriptors(streams),
+        Transport::InProcess(_) => return Ok(()),
+    };
+    make_room_for(descriptors).map_err(|error| broken_words("client", &error.to_string()))
 }
 
 /// What the requests of a cell came to besides their figures.

@@ -48,7 +48,7 @@ async fn attempt(
     setting: &CommandSetting,
 ) -> Result<Measurement, CellState> {
     match bench.endpoint.transport {
-        Transport::Tcp => {}
+        Transport::Tcp | Transport::Relayed(_) => {}
         Transport::InProcess(_) => {
             return Err(broken_words(
                 "unreachable",

@@ -21,7 +21,7 @@ use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
 use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
-use crate::transport::Transport;
+use crate::transport::{Delay, Transport};
 
 use super::cell::{Bench, broken_words};
 use super::demise::{Loss, Losses, Silence, cell_name, exit_words, is_doubtful};
@@ -60,6 +60,8 @@ pub struct Conduct<'a> {
     pub unfit: Option<Unfit>,
     /// What the sessions before this one have done.
     pub earlier: Earlier,
+    /// How much longer what is measured takes than it does, in a self-test.
+    pub slow: Option<Delay>,
 }
 
 /// The machine is not what the suite declares.

@@ -18,6 +18,7 @@ mod prefill;
 mod prompts;
 mod serve;
 mod signal;
+mod slowed;
 mod start;
 mod stream;
 mod vacate;

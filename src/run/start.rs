@@ -20,6 +20,7 @@ use super::cell::broken_words;
 use super::command;
 use super::conductor::State;
 use super::halt::Cause;
+use super::slowed;
 
 /// The log of setup commands, in the output directory.
 const SETUP_LOG: &str = "engine-setup.log";
@@ -68,7 +69,7 @@ impl State<'_> {
         self.events.send(Event::LaunchStep { launch, step: step.to_owned(), at: self.seconds() });
     }
 
-    /// Setup where it has not run yet, then the engine, ready.
+    /// Setup where it has not run yet, then the engine, ready, and the way on which it is measured.
     pub(super) async fn start(
         &mut self,
         launch: usize,
@@ -106,6 +107,8 @@ impl State<'_> {
                 return Err(Start::Pointless);
             }
             let transport = self.transport(launch, &runtime, setting)?;
+            let measured = slowed::way(&transport, &spec, self.conduct.slow)
+                .map_err(|why| Start::Failed(plain_failure("process", &why)))?;
             let events = self.events;
             let clock = self.clock;
             let mut on_step = |step: &str| {
@@ -127,7 +130,7 @@ impl State<'_> {
                         facts: running.facts.clone(),
                         warnings: Vec::new(),
                     });
-                    return Ok((running, runtime, transport));
+                    return Ok((running, runtime, measured));
                 }
                 // Someone took the port between our look and the engine's bind.
                 Err(error)

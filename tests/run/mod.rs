@@ -21,4 +21,5 @@ mod selftest;
 mod served;
 mod sharded;
 mod simulated;
+mod slowed;
 pub mod written;

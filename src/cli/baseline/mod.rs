@@ -188,7 +188,7 @@ fn wanted(record: &RunRecord) -> BTreeMap<PathBuf, BTreeSet<Key>> {
 /// has measured is added when it is merged: other shards of the run are held against the file as it is.
 pub fn supplement(record: &RunRecord) -> Exit {
     let wanted = wanted(record);
-    if wanted.is_empty() {
+    if wanted.is_empty() || record.header.slowed.is_some() {
         return Exit::Pass;
     }
     if record.header.shard.is_some() {

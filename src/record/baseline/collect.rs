@@ -35,6 +35,9 @@ pub enum Uncollected {
         /// Of how many.
         of: u32,
     },
+    /// Everything was held back in it.
+    #[error("it was slowed by `tokgate selftest --slow`, so that its figures are not the engine's")]
+    Slowed,
     /// Cells have no figures that count.
     #[error("{} of its cells have no figures that count: {}", cells.len(), first(cells))]
     Cells {
@@ -53,6 +56,7 @@ impl Uncollected {
             Uncollected::Shard { .. } => {
                 "`tokgate merge` joins the shards of a run: promote what it writes"
             }
+            Uncollected::Slowed => "promote what `tokgate run` of the same suite writes",
             Uncollected::Unknown | Uncollected::Cells { .. } | Uncollected::Nothing => {
                 "promote runs in which every cell was measured"
             }
@@ -70,7 +74,7 @@ fn first(cells: &[String]) -> String {
 /// Cells that can't run on this engine (over capacity, too long) are left out: they have none.
 ///
 /// # Errors
-/// A cell was not run, broke, or was measured in a way that does not count: part of a run is no
+/// The run was slowed, or is a part of one; a cell was not run, broke, or was measured in a way that does not count: part of a run is no
 /// baseline, since what is missing may be what failed.
 pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
     let header = &record.header;
@@ -79,6 +83,9 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
     }
     if let Some(part) = &header.shard {
         return Err(Uncollected::Shard { shard: part.shard, of: part.of });
+    }
+    if header.slowed.is_some() {
+        return Err(Uncollected::Slowed);
     }
     let mut bad = Vec::new();
     let mut lines = Vec::new();

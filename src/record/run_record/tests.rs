@@ -45,6 +45,7 @@ pub(crate) fn header() -> RunHeader {
         selection: Vec::new(),
         shard: None,
         merged: None,
+        slowed: None,
         provenance: Default::default(),
         policy: Policy {
             alpha: 0.05,
