@@ -362,3 +362,70 @@ fn an_engine_that_is_killed_amid_a_window_costs_its_cell_and_is_started_again_fo
     );
     println!("{}", ran.stdout);
 }
+
+/// The median of the tokens per second that llama.cpp says in its logs of a variant it read prompts at.
+fn told(ran: &Ran, variant: &str) -> f64 {
+    let logs = std::fs::read_dir(&ran.out).unwrap().map(|entry| entry.unwrap().path());
+    let mine = format!("engine-{variant}");
+    let of_variant = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with(&mine) && name.ends_with(".log")
+    };
+    let mut rates = Vec::new();
+    for log in logs.filter(of_variant) {
+        let text = String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned();
+        for line in text.lines().filter(|line| line.contains("prompt eval time")) {
+            // `… = 685.54 ms / 64 tokens ( 10.71 ms per token, 93.36 tokens per second)`; the canary is short.
+            let before = |words: &str| {
+                let number = line.split(words).next().unwrap().split_whitespace().next_back();
+                number.unwrap().parse::<f64>().unwrap()
+            };
+            if before(" tokens (") >= 32.0 {
+                rates.push(before(" tokens per second"));
+            }
+        }
+    }
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// A prompt of so many tokens at once (`-ub`): of one token at a time it takes several times as long.
+fn upgrade(engines: &std::path::Path, at_once: u32) -> Ran {
+    let (script, engines) = (script(), engines.display());
+    suite(
+        &format!(
+            "setup = [\"bash {script} {engines}\"]\n\
+             command = \"bash {script} {engines} serve {{{{ port }}}} --host {{{{ host }}}} -c 2048 -np 1 \
+             --threads 1 --metrics --alias gemma -ub {{{{ vars.at_once }}}}\"\n\
+             ready = {{ timeout = \"5m\" }}\nstop = {{ grace = \"5s\" }}\n[vars]\nat_once = 512\n\
+             [variant.old]\n[variant.new]\nvars.at_once = {at_once}\n\
+             [compare]\nbaseline = \"old\"\ncandidate = \"new\"\npairs = 4"
+        ),
+        "[[test]]\nkind = \"prefill\"\nsamples = 2\nmatrix.context = [64, 128]\n\
+         [[expect]]\ntest = \"prefill\"\nmetric = \"prefill-throughput\"\nmin-ratio = 0.8\n\
+         [[test]]\nkind = \"decode\"\nduration = \"1s\"\nmin-tokens = 10\nmatrix.context = [64]",
+    )
+    .run(&[])
+}
+
+#[test]
+fn an_upgrade_that_changes_nothing_is_green_and_one_that_slows_the_engine_down_is_red() {
+    let Some(engines) = engines() else { return };
+    let same = upgrade(&engines, 512).exits(0);
+    println!("{}", same.stdout);
+    let slower = upgrade(&engines, 1).exits(10);
+    println!("{}", slower.stdout);
+    let (old, new) = (told(&slower, "old"), told(&slower, "new"));
+    println!("llama.cpp reads {old} tokens per second as it was, {new} as it is");
+    assert!(new <= 0.75 * old, "{new} of {old}");
+    let record = slower.record();
+    let cells = record["header"]["cells"].as_array().unwrap().iter();
+    for (planned, cell) in cells.zip(record["cells"].as_array().unwrap()) {
+        let wanted = match (planned["variant"].as_str(), planned["test"].as_str()) {
+            (Some("new"), Some("prefill")) => "fail",
+            (Some("old"), Some("prefill")) => "measured",
+            (_, _) => "pass",
+        };
+        assert_eq!(cell["judgement"]["verdict"], wanted, "{}", planned["id"]);
+    }
+}
