@@ -145,6 +145,12 @@ impl TestBound {
         let (_, limits) = &suite.expectations[self.expectation].bounds[self.bound];
         match (limits, &self.grid) {
             (Limits::Scalar { value, place, .. }, _) => Some((Asked::Number(*value, place), None)),
+            // What the others are held against is not held against itself.
+            (Limits::Ratio { against, .. }, _)
+                if against.reference == Reference::Variant(cell.setting) =>
+            {
+                None
+            }
             (Limits::Ratio { value, against, place, .. }, _) => {
                 Some((Asked::Ratio(*value, against, place), None))
             }
@@ -226,12 +232,6 @@ impl Index {
         for bound in &self.bounds[cell.test as usize] {
             let Some((asked, _)) = bound.asked(suite, cell) else { continue };
             let expectation = &suite.expectations[bound.expectation];
-            if let Asked::Ratio(_, against, _) = &asked
-                && against.reference == Reference::Variant(cell.setting)
-            {
-                // What the others are held against is not held against itself.
-                continue;
-            }
             let side = expectation.bounds[bound.bound].0;
             let (bound_asked, place, against) = match asked {
                 Asked::Number(target, place) => {

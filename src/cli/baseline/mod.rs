@@ -162,7 +162,9 @@ fn wanted(record: &RunRecord) -> BTreeMap<PathBuf, BTreeSet<Key>> {
                 cell: cell.id.clone(),
                 metric: bound.metric.to_string(),
             };
-            wanted.entry(PathBuf::from(&relative.file)).or_default().insert(key);
+            // What a revision lacks goes where the next commit takes it from.
+            let file = relative.git.as_ref().map_or(&relative.file, |git| &git.file);
+            wanted.entry(PathBuf::from(file)).or_default().insert(key);
         }
     }
     wanted

@@ -155,6 +155,7 @@ impl Checker<'_> {
         let per_gpu = whole && settings.iter().all(|setting| setting.engine.gpus.is_some());
         self.baseline = self.baseline_table(main.baseline.as_ref());
         self.compare = self.compare_table(main.compare.as_ref(), &variants);
+        self.launches_of_pairs(main, variants.len());
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
         let quarantines = self.quarantines(main, &tests, &variants);
         let policy = self.policy(main.policy.as_ref());
