@@ -291,9 +291,12 @@ impl<'a> Asking<'a> {
         command.env("GIT_NO_LAZY_FETCH", "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let name = || self.name.clone();
-        let mut child = command.spawn().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => GitError::NoGit { name: name() },
-            _ => GitError::Unstarted { name: name(), source },
+        let mut child = command.spawn().map_err(|source| {
+            if source.kind() == std::io::ErrorKind::NotFound {
+                GitError::NoGit { name: name() }
+            } else {
+                GitError::Unstarted { name: name(), source }
+            }
         })?;
         let ended = end(&mut child, Instant::now() + self.limit);
         ended.map_err(|source| GitError::Unstarted { name: name(), source })?.ok_or_else(|| {
