@@ -89,7 +89,7 @@ fn engines(runs: &[crate::record::baseline::Run]) -> BTreeSet<String> {
 
 /// Why runs can't stand beside those of a baseline: another engine made them.
 fn other_engine(baseline: &Baseline, collected: &Collected) -> Option<String> {
-    let (there, here) = (engines(&baseline.runs), engines(std::slice::from_ref(&collected.run)));
+    let (there, here) = (engines(&baseline.runs), engines(&collected.runs));
     let words = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
     (!there.is_empty() && here.difference(&there).next().is_some())
         .then(|| format!("its runs are of {}, and these of {}", words(&there), words(&here)))

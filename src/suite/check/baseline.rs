@@ -84,20 +84,20 @@ impl Checker<'_> {
     ) -> Option<Compare> {
         let table = table?;
         let compare = &table.value;
-        let of = |checker: &mut Self, key: &str, name: &Option<At<String>>| match name {
+        let of = |checker: &mut Self, key: &str, usual: &str, name: &Option<At<String>>| match name {
             Some(at) => checker.variant(at, variants).map(|index| (index, at.span.clone())),
             None => {
                 checker.missing(
                     key,
                     table.span.clone(),
                     &format!("`[compare]` has no `{key}`"),
-                    &format!("name a variant, like `{key} = \"old\"`"),
+                    &format!("name a variant, like `{key} = \"{usual}\"`"),
                 );
                 None
             }
         };
-        let baseline = of(self, "baseline", &compare.baseline);
-        let candidate = of(self, "candidate", &compare.candidate);
+        let baseline = of(self, "baseline", "old", &compare.baseline);
+        let candidate = of(self, "candidate", "new", &compare.candidate);
         let pairs = compare.pairs.as_ref().map_or(defaults::PAIRS, |at| at.value.0);
         if let Some(at) = compare.pairs.as_ref()
             && (pairs < LEAST_PAIRS || !pairs.is_multiple_of(2))
@@ -314,6 +314,7 @@ impl Checker<'_> {
         };
         if let (Some((_, first)), None, None, true) =
             (asked.first(), &against, &expect.against, self.kept(&["against", "baseline", "file"]))
+            && !self.broken_compare
         {
             self.say(
                 Problem::at(

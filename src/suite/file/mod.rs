@@ -401,6 +401,7 @@ pub struct CompareTable {
     /// The variant that is judged.
     pub candidate: Option<At<String>>,
     /// How many pairs of launches; even, at least 4; default 4.
+    #[schemars(extend("minimum" = 4, "x-expects" = "an even number from 4 on"))]
     pub pairs: Option<At<Whole>>,
     /// At least so much of the baseline on average over all cells, as a share; absent: reported only.
     #[schemars(extend("x-expects" = "a share like 0.99"))]
@@ -505,5 +506,6 @@ pub struct ProfileTable {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProfileCompareTable {
     /// How many pairs of launches; even, at least 4.
+    #[schemars(extend("minimum" = 4, "x-expects" = "an even number from 4 on"))]
     pub pairs: Option<At<Whole>>,
 }
