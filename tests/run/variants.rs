@@ -105,7 +105,7 @@ fn a_list_says_how_often_engines_are_started_and_what_is_compared() {
 fn launches_of_a_test_are_listed_and_an_engine_that_runs_is_started_by_nobody() {
     let project = project(0, "launches = 3\n[[expect]]\nmetric = \"output-throughput\"\nmin-ratio = 0.97\nagainst = { variant = \"old\" }\n");
     let ran = project.tokgate(&["list", "suite.toml"]).exits(0);
-    assert!(ran.stdout.contains("× variant old (suite.toml:21)"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("× variant old (suite.toml:22)"), "{}", ran.stdout);
     assert!(ran.stdout.contains("started 3 times"), "{}", ran.stdout);
     assert!(ran.stdout.contains("(6 engine starts)"), "{}", ran.stdout);
     let ran = project.tokgate(&["check", "suite.toml", "--set", "test.decode.launches=2"]).exits(0);
