@@ -159,7 +159,8 @@ fn fetching(revision: &str) -> String {
     if commit || !branch.chars().all(plain) || branch == "HEAD" {
         return "fetch more of the history: git fetch --unshallow".to_owned();
     }
-    let here = if branch == revision { branch.to_owned() } else { format!("refs/remotes/{revision}") };
+    let here =
+        if branch == revision { branch.to_owned() } else { format!("refs/remotes/{revision}") };
     format!("fetch it before the run: git fetch --depth 1 origin {branch}:{here}")
 }
 
@@ -200,7 +201,8 @@ impl<'a> Asking<'a> {
             folder = folder.parent().unwrap_or(Path::new(""));
         }
         let rest = file.strip_prefix(folder).unwrap_or(file);
-        let parts: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+        let parts: Vec<_> =
+            rest.components().map(|part| part.as_os_str().to_string_lossy()).collect();
         let here = folder.as_os_str().is_empty();
         Asking {
             program,
@@ -299,9 +301,9 @@ impl<'a> Asking<'a> {
             }
         })?;
         let ended = end(&mut child, Instant::now() + self.limit);
-        ended.map_err(|source| GitError::Unstarted { name: name(), source })?.ok_or_else(|| {
-            GitError::Slow { name: name(), after: self.limit }
-        })
+        ended
+            .map_err(|source| GitError::Unstarted { name: name(), source })?
+            .ok_or_else(|| GitError::Slow { name: name(), after: self.limit })
     }
 }
 
@@ -335,7 +337,8 @@ fn end(child: &mut Child, deadline: Instant) -> std::io::Result<Option<Output>> 
         return Ok(None);
     };
     // Something that git started may hold its output open.
-    let (Ok(stdout), Ok(stderr)) = (stdout.recv_timeout(left()), stderr.recv_timeout(left())) else {
+    let (Ok(stdout), Ok(stderr)) = (stdout.recv_timeout(left()), stderr.recv_timeout(left()))
+    else {
         return Ok(None);
     };
     Ok(Some(Output { status, stdout, stderr }))

@@ -95,12 +95,11 @@ fn trouble(
     code: &'static str,
     what: impl Fn(&str, &str) -> String,
 ) -> Trouble {
-    let spans = suite.expectations[*expectation].bounds.iter().filter_map(|(_, limits)| {
-        match limits {
+    let spans =
+        suite.expectations[*expectation].bounds.iter().filter_map(|(_, limits)| match limits {
             Limits::Ratio { place, span, .. } if place == line => Some(span.clone()),
             Limits::Ratio { .. } | Limits::Scalar { .. } | Limits::Grid(_) => None,
-        }
-    });
+        });
     let message = what(name(suite, *judged), name(suite, *other));
     let trouble = Trouble::new(code, message).at(Some(line.clone()));
     Trouble { span: spans.into_iter().next(), ..trouble }

@@ -103,7 +103,10 @@ fn a_list_says_how_often_engines_are_started_and_what_is_compared() {
 
 #[test]
 fn launches_of_a_test_are_listed_and_an_engine_that_runs_is_started_by_nobody() {
-    let project = project(0, "launches = 3\n[[expect]]\nmetric = \"output-throughput\"\nmin-ratio = 0.97\nagainst = { variant = \"old\" }\n");
+    let project = project(
+        0,
+        "launches = 3\n[[expect]]\nmetric = \"output-throughput\"\nmin-ratio = 0.97\nagainst = { variant = \"old\" }\n",
+    );
     let ran = project.tokgate(&["list", "suite.toml"]).exits(0);
     assert!(ran.stdout.contains("× variant old (suite.toml:22)"), "{}", ran.stdout);
     assert!(ran.stdout.contains("started 3 times"), "{}", ran.stdout);
@@ -114,9 +117,15 @@ fn launches_of_a_test_are_listed_and_an_engine_that_runs_is_started_by_nobody() 
     let project = Project::with(command);
     let ran = project.tokgate(&["list", "suite.toml"]).exits(0);
     assert!(ran.stdout.contains("(3 engine starts), about "), "{}", ran.stdout);
-    assert!(ran.stdout.ends_with(" at the pace of the limits and 6m for engine starts\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.ends_with(" at the pace of the limits and 6m for engine starts\n"),
+        "{}",
+        ran.stdout
+    );
     let ran = project.tokgate(&["list", "suite.toml", "--url", "http://127.0.0.1:1"]).exits(0);
-    assert!(!ran.stdout.contains("start"), "{}", ran.stdout.replace("engine starts aside", ""));
+    assert!(ran.stdout.contains("decode  3 × "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("in 1 launch, about "), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("engine starts aside\n"), "{}", ran.stdout);
 }
 
 #[test]
@@ -138,6 +147,17 @@ fn the_rerun_command_of_a_candidate_measures_both_variants_again() {
 }
 
 #[test]
+fn a_cell_that_others_are_held_against_is_not_one_of_which_nothing_is_expected() {
+    let project = project(0, &format!("{COMPARE}[policy]\nunjudged = \"error\"\n"));
+    let ran = project.run(&["--seed", "3", "--deny-warnings"]).exits(0);
+    assert_eq!(ran.having("pass").len(), 2);
+    assert_eq!(ran.having("measured").len(), 2);
+    assert_eq!(ran.record()["cells"][0]["judgement"]["class"], "reference");
+    // By itself it is one.
+    assert_eq!(project.run(&["-E", "variant=old"]).code, 20);
+}
+
+#[test]
 fn a_suite_whose_ratios_are_held_against_variants_needs_no_recorded_runs() {
     let project = project(0, COMPARE);
     let record = ["baseline", "record", "suite.toml", "--runs", "1", "--seed", "11"];
@@ -147,7 +167,8 @@ fn a_suite_whose_ratios_are_held_against_variants_needs_no_recorded_runs() {
     let ran = project.tokgate(&[&record[..], &["--file", "b.jsonl"]].concat()).exits(0);
     assert!(ran.stderr.contains("launches both variants of [compare] 4 times"), "{}", ran.stderr);
     let text = std::fs::read_to_string(project.path().join("b.jsonl")).unwrap();
-    let cells: Vec<Value> = lines(&text).into_iter().filter(|line| !line["cell"].is_null()).collect();
+    let cells: Vec<Value> =
+        lines(&text).into_iter().filter(|line| !line["cell"].is_null()).collect();
     assert!(!cells.is_empty());
     for line in &cells {
         assert_eq!(line["cell"]["values"].as_object().unwrap().len(), 4, "{line}");

@@ -8,9 +8,7 @@ use crate::judge::lattice::Faults;
 use crate::measure::{Base, Metric, Stat, TestKind};
 use crate::record::RunRecord;
 use crate::record::provenance::Workload;
-use crate::record::run_record::{
-    CellOutcome, CellState, Measurement, PlannedCellRecord, Round,
-};
+use crate::record::run_record::{CellOutcome, CellState, Measurement, PlannedCellRecord, Round};
 
 /// The values of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,11 +174,7 @@ fn run(record: &RunRecord) -> Run {
     }
 }
 
-fn line(
-    planned: &PlannedCellRecord,
-    metric: Metric,
-    values: BTreeMap<String, f64>,
-) -> CellLine {
+fn line(planned: &PlannedCellRecord, metric: Metric, values: BTreeMap<String, f64>) -> CellLine {
     let entry = metric.base.entry();
     CellLine {
         test: planned.test.clone(),

@@ -89,8 +89,14 @@ impl RunRecord {
             state,
             &self.header.policy,
             self.gpus(cell),
-            Rounds { own: &own, others: &others },
+            Rounds { own: &own, others: &others, reference: self.is_reference(index) },
         )
+    }
+
+    /// Whether nothing is expected of a cell itself, but other cells are held against it.
+    fn is_reference(&self, index: usize) -> bool {
+        let Some(cell) = self.header.cells.get(index) else { return false };
+        cell.bounds.is_empty() && cell.variant.is_some() && !self.dependents(index).is_empty()
     }
 
     /// The figures of the same cell of the variants that one is held against, by variant.

@@ -53,7 +53,8 @@ impl Checker<'_> {
     }
 
     fn noise_file(&mut self, at: &At<String>) -> Option<BaselineFile> {
-        let help = "write the file that `tokgate calibrate` wrote, like \"baselines/h200.noise.jsonl\"";
+        let help =
+            "write the file that `tokgate calibrate` wrote, like \"baselines/h200.noise.jsonl\"";
         self.file_beside(at, help)
     }
 
@@ -84,7 +85,8 @@ impl Checker<'_> {
     ) -> Option<Compare> {
         let table = table?;
         let compare = &table.value;
-        let of = |checker: &mut Self, key: &str, usual: &str, name: &Option<At<String>>| match name {
+        let of = |checker: &mut Self, key: &str, usual: &str, name: &Option<At<String>>| match name
+        {
             Some(at) => checker.variant(at, variants).map(|index| (index, at.span.clone())),
             None => {
                 checker.missing(
