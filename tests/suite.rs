@@ -14,7 +14,7 @@ use tokgate::judge::{Severity, Side};
 use tokgate::load::Api;
 use tokgate::suite::model::{
     AxisValue, Capacity, CommandForm, EngineSource, GridLimit, InconclusivePolicy, Limits, Prefix,
-    SecretSource, SimClock, Suite, TestSetting, TimeLimit, UnjudgedPolicy,
+    Reference, SecretSource, SimClock, Suite, TestSetting, TimeLimit, UnjudgedPolicy,
 };
 use tokgate::suite::{LoadOptions, Loaded, defaults, load};
 

@@ -44,8 +44,15 @@ pub fn run(args: &Args, global: &Global) -> Exit {
                     continue;
                 }
                 let (plan, suite) = (&planned.plan, &planned.plan.suite);
+                // Where each launch is one start, it is said once.
+                let starts = match plan.engines() {
+                    starts if starts > plan.launches.len() as u64 => {
+                        format!(" ({starts} engine starts)")
+                    }
+                    _ => String::new(),
+                };
                 let said = format!(
-                    "{}: right; {}, {}, {}, {}\n",
+                    "{}: right; {}, {}{starts}, {}, {}\n",
                     path.display(),
                     counted(suite.tests.len(), "test"),
                     counted(plan.launches.len(), "launch"),

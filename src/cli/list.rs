@@ -14,7 +14,7 @@ use crate::engine::{Kind, LaunchSpec};
 use crate::judge::{Severity, Side};
 use crate::matrix::{Cell, CellBound, Plan};
 use crate::quantity::{print_duration, print_number};
-use crate::suite::model::{EngineSource, Place};
+use crate::suite::model::{EngineSource, Limits, Place, Reference};
 use crate::template::TemplateError;
 
 use super::exit::Exit;
@@ -133,7 +133,7 @@ fn write(
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "kebab-case")]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 enum Line<'a> {
     Launch {
         name: &'a str,
@@ -147,6 +147,8 @@ enum Line<'a> {
         /// Names only: values may be nobody's business.
         env: Vec<&'a str>,
         cells: usize,
+        /// How often its engine is started; 0 of one that runs already.
+        starts: u64,
     },
     Cell {
         id: &'a str,
@@ -155,7 +157,9 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         variant: Option<&'a str>,
         launch: &'a str,
-        /// Seconds.
+        /// How many fresh launches measure it.
+        launches: u32,
+        /// Seconds, of all launches together.
         estimate: f64,
         bounds: Vec<BoundLine>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,8 +171,12 @@ enum Line<'a> {
         cells: usize,
         /// Cells that nothing is expected of.
         unjudged: usize,
-        /// Seconds at the pace of the limits, engine starts aside.
+        /// Engine starts in all, restarts aside.
+        starts: u64,
+        /// Seconds at the pace of the limits, of all launches together, engine starts aside.
         estimate: f64,
+        /// Seconds that the engine starts are taken to need besides.
+        estimate_of_starts: f64,
         plan: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         shard: Option<ShardLine>,
@@ -198,15 +206,18 @@ struct BoundLine {
     /// The number as written, where slack makes it another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<f64>,
-    /// At least this share of what the recorded runs had.
+    /// At least this share of what it is held against.
     #[serde(skip_serializing_if = "Option::is_none")]
     min_ratio: Option<f64>,
-    /// At most this share of what the recorded runs had.
+    /// At most this share of what it is held against.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_ratio: Option<f64>,
-    /// The file of recorded runs.
+    /// The file of recorded runs, `REVISION:FILE` of git, or `variant NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
+    /// How many pairs of launches it is judged by, where the two variants are compared in pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pairs: Option<u32>,
     /// Whether the cell must be over capacity.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     over: bool,
@@ -234,7 +245,7 @@ fn as_text<S: serde::Serializer>(
 }
 
 impl BoundLine {
-    fn new(plan: &Plan, bound: CellBound) -> BoundLine {
+    fn new(plan: &Plan, cell: &Cell, bound: CellBound) -> BoundLine {
         let relative = bound.against.is_some();
         let limit = |side: Side, ratio: bool| {
             bound.bound.filter(|b| b.side == side && ratio == relative).map(|b| b.limit)
@@ -246,6 +257,7 @@ impl BoundLine {
             target: bound.bound.filter(|b| b.target != b.limit && !relative).map(|b| b.target),
             min_ratio: limit(Side::Min, true),
             max_ratio: limit(Side::Max, true),
+            pairs: bound.against.as_ref().and_then(|against| plan.pairs_of(cell, against)),
             against: bound.against.map(|against| plan.reference(&against)),
             over: bound.bound.is_none(),
             severity: bound.severity,
@@ -265,6 +277,7 @@ fn json(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
             url: &spec.url,
             env: spec.env.iter().map(|(name, _)| name.as_str()).collect(),
             cells: launch.cells.len(),
+            starts: plan.starts_of(index),
         };
         write_line(out, &line)?;
     }
@@ -280,17 +293,19 @@ fn json(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
             class = (cell.test, cell.setting, plan.classname(cell));
         }
         let bounds = plan.bounds(cell);
-        let estimate = plan.estimate_with(cell, &bounds);
-        total += estimate;
-        unjudged += usize::from(bounds.is_empty());
+        let launches = plan.rounds(cell);
+        let estimate = plan.estimate_with(cell, &bounds).saturating_mul(launches);
+        total = total.saturating_add(estimate);
+        unjudged += usize::from(idle(plan, cell, &bounds));
         let line = Line::Cell {
             id: &id,
             classname: &class.2,
             test: &plan.test(cell).name,
             variant: plan.variant(cell),
             launch: &plan.launches[cell.launch as usize].name,
+            launches,
             estimate: tenths(estimate),
-            bounds: bounds.into_iter().map(|bound| BoundLine::new(plan, bound)).collect(),
+            bounds: bounds.into_iter().map(|bound| BoundLine::new(plan, cell, bound)).collect(),
             quarantine: plan.quarantine(cell).map(|quarantine| QuarantineLine {
                 reason: &quarantine.reason,
                 expires: quarantine.expires,
@@ -304,7 +319,9 @@ fn json(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
         launches: plan.launches.len(),
         cells: plan.cells.len(),
         unjudged,
+        starts: plan.engines(),
         estimate: tenths(total),
+        estimate_of_starts: tenths(starting(plan)),
         plan: &plan.hash,
         shard: split.map(|split| ShardLine {
             index: split.shard.index,
@@ -346,8 +363,8 @@ fn text(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
             }
             let bounds = plan.bounds(cell);
             let estimate = plan.estimate_with(cell, &bounds);
-            total += estimate;
-            unjudged += usize::from(bounds.is_empty());
+            total = total.saturating_add(estimate.saturating_mul(plan.rounds(cell)));
+            unjudged += usize::from(idle(plan, cell, &bounds));
             cell_text(plan, cell, estimate, &bounds, width, out)?;
         }
     }
@@ -370,8 +387,24 @@ fn text(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
             counted(whole.launches.len(), "launch", "launches"),
         )?,
     }
+    let starts = plan.engines();
+    if starts > launches as u64 {
+        write!(out, " ({} engine starts)", print_number(starts as f64, 0))?;
+    }
+    let starting = starting(plan);
     let time = rough(total);
-    write!(out, ", about {time} at the pace of the limits, engine starts aside")?;
+    write!(out, ", about {time} at the pace of the limits")?;
+    if starting.is_zero() {
+        write!(out, ", engine starts aside")?;
+    } else {
+        write!(out, " and {} for engine starts", rough(starting))?;
+    }
+    if let Some(compare) = &plan.suite.compare
+        && let Some((limit, place)) = &compare.min_mean_ratio
+    {
+        let limit = print_number(*limit, 6);
+        write!(out, "; mean ratio of {} pairs ≥ {limit} ({place})", compare.pairs)?;
+    }
     if unjudged > 0 {
         write!(out, "; nothing is expected of {}", counted(unjudged, "cell", "cells"))?;
     }
@@ -393,7 +426,11 @@ fn launch_text(
     {
         write!(out, " (variant {variant})")?;
     }
-    writeln!(out, ": {}", counted(launch.cells.len(), "cell", "cells"))?;
+    write!(out, ": {}", counted(launch.cells.len(), "cell", "cells"))?;
+    if plan.starts_of(index) > 1 {
+        write!(out, ", started {} times", plan.starts_of(index))?;
+    }
+    writeln!(out)?;
     match (&spec.command, &setting.engine.source) {
         (Some(command), _) => writeln!(out, "  $ {}", shell_words::join(&command.argv))?,
         (None, EngineSource::Sim { .. }) => writeln!(out, "  the simulated engine, in process")?,
@@ -416,19 +453,40 @@ fn cell_text(
     width: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let mut words: Vec<String> = bounds.iter().map(|bound| bound_text(plan, bound)).collect();
+    let mut words: Vec<String> = bounds.iter().map(|it| bound_text(plan, cell, it)).collect();
     if let Some(quarantine) = plan.quarantine(cell) {
         words.push(format!(
             "quarantined until {}: {} ({})",
             quarantine.expires, quarantine.reason, quarantine.place
         ));
     }
-    let time = rough(estimate);
+    let time = match plan.rounds(cell) {
+        0 | 1 => rough(estimate),
+        launches => format!("{launches} × {}", rough(estimate)),
+    };
     let line = format!("    {:width$}  {time:>6}  {}", plan.cell_id(cell), words.join("; "));
     writeln!(out, "{}", line.trim_end())
 }
 
-fn bound_text(plan: &Plan, bound: &CellBound) -> String {
+/// Whether a cell is there for nothing: no bound is on it, and no cell is held against its variant.
+fn idle(plan: &Plan, cell: &Cell, bounds: &[CellBound]) -> bool {
+    let against = |(_, limits): &(Side, Limits)| match limits {
+        Limits::Ratio { against, .. } => against.reference == Reference::Variant(cell.setting),
+        Limits::Scalar { .. } | Limits::Grid(_) => false,
+    };
+    bounds.is_empty() && !plan.suite.expectations.iter().any(|it| it.bounds.iter().any(against))
+}
+
+/// What engine starts are taken to need in all.
+fn starting(plan: &Plan) -> Duration {
+    let one = |(index, launch)| {
+        let starts = u32::try_from(plan.starts_of(index)).unwrap_or(u32::MAX);
+        plan.start_of(launch).saturating_mul(starts)
+    };
+    plan.launches.iter().enumerate().map(one).fold(Duration::ZERO, Duration::saturating_add)
+}
+
+fn bound_text(plan: &Plan, cell: &Cell, bound: &CellBound) -> String {
     let severity = match bound.severity {
         Severity::Fail => "",
         Severity::Warn => ", warn only",
@@ -442,11 +500,13 @@ fn bound_text(plan: &Plan, bound: &CellBound) -> String {
         Side::Max => "≤",
     };
     if let Some(against) = &bound.against {
+        let pairs = plan.pairs_of(cell, against).map(|pairs| format!(" in {pairs} pairs"));
         return format!(
-            "{} {sign} {} × {} ({}{severity})",
+            "{} {sign} {} × {}{} ({}{severity})",
             bound.metric,
             print_number(asked.limit, 6),
             plan.reference(against),
+            pairs.unwrap_or_default(),
             bound.place
         );
     }

@@ -13,6 +13,7 @@ mod completions;
 mod directory;
 mod exit;
 mod fence;
+mod git;
 mod header;
 mod hindrance;
 mod init;

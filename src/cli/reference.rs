@@ -13,11 +13,12 @@ use crate::judge::{Bound, Side};
 use crate::matrix::{Cell, CellBound, Plan};
 use crate::record::baseline::{Baseline, BaselineError, CellLine, Key, LEAST_RUNS};
 use crate::record::provenance::Provenance;
-use crate::record::run_record::{NoiseRecord, RelativeRecord, VariantRecord};
+use crate::record::run_record::{GitRecord, NoiseRecord, RelativeRecord, VariantRecord};
 use crate::report::count::plural;
 use crate::suite::model::{Compare, OnMissing, Reference};
 
 use super::exit::Exit;
+use super::git::{self, GitError};
 use super::say;
 
 /// Cells that a message names.
@@ -40,7 +41,8 @@ pub struct References {
 /// was left out, so that one that only a baseline has is worth a word.
 ///
 /// # Errors
-/// [`Exit::Baseline`]: a file is missing, broken or of something else, or lacks a cell.
+/// [`Exit::Baseline`]: a file is missing, broken or of something else, or lacks a cell; git can't tell what a
+/// revision has.
 pub fn resolve(
     plan: &Plan,
     provenance: &Provenance,
@@ -48,64 +50,66 @@ pub fn resolve(
     whole: bool,
 ) -> Result<References, Exit> {
     let comparisons = plan.comparisons();
-    let mut asked: BTreeMap<PathBuf, Vec<Asked<'_>>> = BTreeMap::new();
-    let mut variants = Vec::new();
-    let mut twins: HashMap<u32, HashMap<(u32, &[u16]), usize>> = HashMap::new();
+    let mut asked: BTreeMap<Source, Vec<Asked<'_>>> = BTreeMap::new();
     let mut found = References::default();
     let mut failed = false;
     for (index, cell) in plan.cells.iter().enumerate() {
         for (position, bound) in plan.bounds(cell).into_iter().enumerate() {
             let Some(against) = &bound.against else { continue };
-            let one = |bound| Asked { index, cell, position, bound };
-            match &against.reference {
-                Reference::File(file) => {
-                    asked.entry(file.clone()).or_default().push(one(bound));
-                }
-                Reference::Git { .. } => {
-                    say("error: a baseline in git can't be read yet");
-                    failed = true;
-                }
+            let (file, revision) = match &against.reference {
+                Reference::File(file) => (file.clone(), None),
+                Reference::Git { revision, file } => (file.clone(), Some(revision.clone())),
                 Reference::Variant(setting) => {
-                    let (setting, file) = (*setting, plan.reference(against));
-                    variants.push((setting, file, one(bound)));
+                    let record = RelativeRecord {
+                        file: plan.reference(against),
+                        git: None,
+                        variant: Some(variant(plan, *setting, cell)),
+                        runs: Vec::new(),
+                        comparisons,
+                        recorded: false,
+                        sees: None,
+                    };
+                    found.relative.insert((index, position), record);
+                    continue;
                 }
-            }
+            };
+            let one = Asked { index, cell, position, bound };
+            asked.entry(Source { file, revision }).or_default().push(one);
         }
     }
-    for (setting, file, one) in variants {
-        let name = plan.suite.settings[setting as usize].variant.clone().unwrap_or_default();
-        let compared = |compare: &Compare| {
-            compare.baseline == setting && compare.candidate == one.cell.setting
-        };
-        let paired = plan.suite.compare.as_ref().is_some_and(compared);
-        let twins = twins.entry(setting).or_insert_with(|| plan.twins(setting));
-        if !twins.contains_key(&(one.cell.test, &*one.cell.point)) {
-            let (test, cell) = (&plan.test(one.cell).name, plan.cell_id(one.cell));
-            say(&format!("error: {test} {cell} has no cell of variant {name} to be held against"));
-            say(
-                "  help: `exclude` takes it out there: take it out here too, or set `where` in the expectation",
-            );
-            failed = true;
-            continue;
-        }
-        let variant = Some(VariantRecord { name, paired });
-        let record = RelativeRecord {
-            file,
-            variant,
-            runs: Vec::new(),
-            comparisons,
-            recorded: false,
-            sees: None,
-        };
-        found.relative.insert((one.index, one.position), record);
-    }
-    for (file, asked) in asked {
+    for (source, asked) in asked {
+        let shown = source.to_string();
         let mut search =
-            Search { plan, provenance, file: &file, comparisons, whole, failed: false };
+            Search { plan, provenance, source: &source, shown, comparisons, whole, failed: false };
         search.file(&asked, recording, &mut found);
         failed |= search.failed;
     }
     if failed { Err(Exit::Baseline) } else { Ok(found) }
+}
+
+/// The variant that a cell is held against.
+fn variant(plan: &Plan, setting: u32, judged: &Cell) -> VariantRecord {
+    let name = plan.suite.settings[setting as usize].variant.clone().unwrap_or_default();
+    let compared =
+        |compare: &Compare| compare.baseline == setting && compare.candidate == judged.setting;
+    VariantRecord { name, paired: plan.suite.compare.as_ref().is_some_and(compared) }
+}
+
+/// Where recorded runs stand.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Source {
+    file: PathBuf,
+    /// The revision of git; `None`: as it stands in the working tree.
+    revision: Option<String>,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.revision {
+            Some(revision) => write!(f, "{revision}:{}", self.file.display()),
+            None => write!(f, "{}", self.file.display()),
+        }
+    }
 }
 
 /// A relative bound of a cell.
@@ -119,7 +123,9 @@ struct Asked<'p> {
 struct Search<'a> {
     plan: &'a Plan,
     provenance: &'a Provenance,
-    file: &'a Path,
+    source: &'a Source,
+    /// Its name in messages, once it is known with its commit.
+    shown: String,
     comparisons: u64,
     whole: bool,
     failed: bool,
@@ -132,24 +138,67 @@ impl Search<'_> {
         self.failed = true;
     }
 
+    /// The recorded runs, those that nobody has recorded yet where that may be; what is wrong is said.
+    fn baseline(&mut self) -> Option<(Baseline, Option<GitRecord>)> {
+        let may_lack = self.plan.suite.baseline.on_missing != OnMissing::Error;
+        let none = || Baseline::new(&self.plan.suite.name, self.provenance.identity());
+        let file = &self.source.file;
+        let Some(revision) = &self.source.revision else {
+            return match Baseline::read(file) {
+                Ok(baseline) => Some((baseline, None)),
+                Err(BaselineError::Absent { .. }) if may_lack => Some((none(), None)),
+                Err(error) => {
+                    self.refuse(&error.to_string(), error.help());
+                    None
+                }
+            };
+        };
+        let of = |commit: String| {
+            let file = file.display().to_string();
+            GitRecord { revision: revision.clone(), commit, file }
+        };
+        match git::read(file, revision) {
+            Ok(git::Found { commit, text }) => {
+                let parsed = Baseline::parse(Path::new(&self.shown), &text);
+                self.shown = format!("{} ({})", self.source, git::short(&commit));
+                match parsed {
+                    Ok(baseline) => Some((baseline, Some(of(commit)))),
+                    Err(error) => {
+                        self.refuse(&error.to_string(), error.help());
+                        None
+                    }
+                }
+            }
+            Err(GitError::Absent { commit, .. }) if may_lack => {
+                self.shown = format!("{} ({})", self.source, git::short(&commit));
+                Some((none(), Some(of(commit))))
+            }
+            Err(error) => {
+                self.refuse(&error.to_string(), &error.help());
+                None
+            }
+        }
+    }
+
     fn file(&mut self, asked: &[Asked<'_>], recording: bool, found: &mut References) {
         let on_missing = self.plan.suite.baseline.on_missing;
-        let (shown, comparisons) = (self.file.display().to_string(), self.comparisons);
+        // What is recorded is held against nothing, so that no revision is asked for it.
+        let held = if recording { None } else { Some(self.baseline()) };
+        let (baseline, git) = match held {
+            None => (None, None),
+            Some(None) => return,
+            Some(Some((baseline, git))) => (Some(baseline), git),
+        };
+        let (shown, comparisons) = (self.shown.clone(), self.comparisons);
         let empty = |asked: &Asked<'_>, runs: Vec<f64>, sees| {
-            let (file, recorded) = (shown.clone(), false);
-            let record = RelativeRecord { file, variant: None, runs, comparisons, recorded, sees };
+            let (file, git, recorded) = (shown.clone(), git.clone(), false);
+            let record =
+                RelativeRecord { file, git, variant: None, runs, comparisons, recorded, sees };
             ((asked.index, asked.position), record)
         };
-        if recording {
+        let Some(baseline) = baseline else {
             found.relative.extend(asked.iter().map(|asked| empty(asked, Vec::new(), None)));
             return;
-        }
-        let baseline = match Baseline::read(self.file) {
-            Ok(baseline) => baseline,
-            Err(BaselineError::Absent { .. }) if on_missing != OnMissing::Error => {
-                Baseline::new(&self.plan.suite.name, self.provenance.identity())
-            }
-            Err(error) => return self.refuse(&error.to_string(), error.help()),
         };
         let tests: BTreeSet<&str> =
             asked.iter().map(|asked| self.plan.test(asked.cell).name.as_str()).collect();
@@ -195,14 +244,13 @@ impl Search<'_> {
                 self.refuse(&what, "`tokgate baseline record` measures what is missing; `on-missing = \"skip\"` in [baseline] lets it pass unjudged");
             }
             OnMissing::Skip => found.notes.push(format!(
-                "not judged, since the baseline {} lacks it (baseline.on-missing): {}",
-                self.file.display(),
+                "not judged, since the baseline {shown} lacks it (baseline.on-missing): {}",
                 told(&missing_keys)
             )),
             OnMissing::Record => {
                 found.notes.push(format!(
                     "not judged but recorded in {} (baseline.on-missing): {}",
-                    self.file.display(),
+                    self.source.file.display(),
                     told(&missing_keys)
                 ));
             }
@@ -242,7 +290,7 @@ impl Search<'_> {
                 zero.push(line.key().to_string());
             }
         }
-        let shown = self.file.display().to_string();
+        let shown = self.shown.clone();
         if !few.is_empty() {
             let what = format!(
                 "the baseline {shown} has fewer than {LEAST_RUNS} runs of {}: one run shows no noise",
@@ -284,7 +332,7 @@ impl Search<'_> {
         if !extra.is_empty() {
             found.notes.push(format!(
                 "the baseline {} has cells that the suite has not: {}",
-                self.file.display(),
+                self.shown,
                 counted(&extra.into_iter().collect::<Vec<_>>(), "cell")
             ));
         }

@@ -148,6 +148,12 @@ impl TestBound {
             (Limits::Scalar { value, place, span }, _) => {
                 Some((Asked::Number(*value, place, span), None))
             }
+            // What the others are held against is not held against itself.
+            (Limits::Ratio { against, .. }, _)
+                if against.reference == Reference::Variant(cell.setting) =>
+            {
+                None
+            }
             (Limits::Ratio { value, against, place, span }, _) => {
                 Some((Asked::Ratio(*value, against, place, span), None))
             }
@@ -231,12 +237,6 @@ impl Index {
         for bound in &self.bounds[cell.test as usize] {
             let Some((asked, _)) = bound.asked(suite, cell) else { continue };
             let expectation = &suite.expectations[bound.expectation];
-            if let Asked::Ratio(_, against, ..) = &asked
-                && against.reference == Reference::Variant(cell.setting)
-            {
-                // What the others are held against is not held against itself.
-                continue;
-            }
             let side = expectation.bounds[bound.bound].0;
             let (bound_asked, place, span, against) = match asked {
                 Asked::Number(target, place, span) => {

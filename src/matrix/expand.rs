@@ -20,6 +20,7 @@ use super::scene::{Blame, Moment, Scene, uses_name};
 use super::select::{Sieve, Sieves};
 use super::sighting::Sightings;
 use super::tool::{render_tool_planned, tool_templates};
+use super::twin;
 use super::verify;
 use super::{Cell, Plan, PlannedLaunch, Selection, Trouble};
 use crate::measure::TestKind;
@@ -50,6 +51,7 @@ pub fn expand(suite: Arc<Suite>, selection: &Selection) -> Result<Plan, Vec<Trou
     verify::whole(&suite, &scenes, selection, &mut troubles);
     troubles.append(&mut sightings.into_troubles());
     troubles.append(&mut sharing.troubles);
+    troubles.append(&mut twin::whole(&suite, &index, &cells));
     let mut fresh = Vec::with_capacity(troubles.len());
     for trouble in troubles {
         if !fresh.contains(&trouble) {

@@ -15,6 +15,7 @@ pub mod shard;
 mod sighting;
 pub mod spec;
 pub mod tool;
+mod twin;
 mod verify;
 
 #[cfg(test)]

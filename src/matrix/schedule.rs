@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Cell, Plan};
+use super::{Cell, Plan, PlannedLaunch};
 use crate::judge::paired::{Order, order};
-use crate::suite::model::{Compare, EngineSource, Suite};
+use crate::suite::model::{Against, Compare, EngineSource, Reference, Suite};
 
 /// One start of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,32 @@ impl Plan {
     /// How often a cell is measured, each time in a fresh launch.
     pub fn rounds(&self, cell: &Cell) -> u32 {
         rounds(&self.suite, cell.test, cell.setting)
+    }
+
+    /// How often a launch is started; 0 of an engine that runs already.
+    pub fn starts_of(&self, launch: usize) -> u64 {
+        let PlannedLaunch { setting, cells, .. } = &self.launches[launch];
+        match self.suite.settings[*setting as usize].engine.source {
+            EngineSource::Url(_) => 0,
+            EngineSource::Command(_) | EngineSource::Sim { .. } => {
+                let rounds = self.cells[cells.clone()].iter().map(|cell| self.rounds(cell));
+                rounds.max().unwrap_or(0).into()
+            }
+        }
+    }
+
+    /// How many engines are started in all, restarts aside.
+    pub fn engines(&self) -> u64 {
+        (0..self.launches.len()).map(|launch| self.starts_of(launch)).sum()
+    }
+
+    /// How many pairs a bound of a cell is judged by; `None` where it is held against no variant, or one
+    /// that is measured by itself.
+    pub fn pairs_of(&self, cell: &Cell, against: &Against) -> Option<u32> {
+        let compare = self.suite.compare.as_ref()?;
+        let paired = against.reference == Reference::Variant(compare.baseline)
+            && cell.setting == compare.candidate;
+        paired.then_some(compare.pairs)
     }
 
     /// The cells of the same test and point in that setting, by test and point.

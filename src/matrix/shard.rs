@@ -121,10 +121,7 @@ impl Plan {
             whole(known.copied().unwrap_or_else(|| self.estimate(cell) * self.rounds(cell)))
         };
         let launch = |launch: &PlannedLaunch| {
-            let guess = match self.suite.settings[launch.setting as usize].engine.source {
-                EngineSource::Command(_) => START,
-                EngineSource::Url(_) | EngineSource::Sim { .. } => Duration::ZERO,
-            };
+            let guess = self.start_of(launch);
             let start = recorded.starts.get(&launch.name).copied().unwrap_or(guess);
             let cells = &self.cells[launch.cells.clone()];
             let rounds = cells.iter().map(|cell| self.rounds(cell)).max().unwrap_or(1);
@@ -132,6 +129,14 @@ impl Plan {
             cells.iter().map(cell).fold(start, Duration::saturating_add)
         };
         self.launches.iter().map(launch).collect()
+    }
+
+    /// How long a start of a launch's engine is taken to be where nobody has timed it.
+    pub fn start_of(&self, launch: &PlannedLaunch) -> Duration {
+        match self.suite.settings[launch.setting as usize].engine.source {
+            EngineSource::Command(_) => START,
+            EngineSource::Url(_) | EngineSource::Sim { .. } => Duration::ZERO,
+        }
     }
 
     /// The plan with no other launches than those that `keep` keeps, by their place in this one, and their

@@ -11,7 +11,8 @@ use super::verify::{grid_cell, misnamed, no_axis, no_value};
 use super::{Cell, Trouble};
 use crate::judge::Side;
 use crate::suite::model::{
-    AxisValue, Expectation, GridLimit, Key, Limits, Place, Predicate, Selector, Suite,
+    Against, AxisValue, Expectation, GridLimit, Key, Limits, Place, Predicate, Reference, Selector,
+    Suite,
 };
 
 /// Grid entries without a cell that are told one by one.
@@ -238,6 +239,12 @@ fn unbound(
 ) {
     let grid = match &expectation.bounds[bound].1 {
         Limits::Grid(grid) => grid,
+        Limits::Ratio { against: Against { reference: Reference::Variant(_), .. }, .. }
+            if !sighting.met =>
+        {
+            troubles.extend(held_against_itself(suite, expectation, bound));
+            return;
+        }
         Limits::Scalar { place, .. } | Limits::Ratio { place, .. } => {
             if !sighting.met {
                 troubles.push(
@@ -303,6 +310,26 @@ fn unbound(
             .at(Some(expectation.place.clone())),
         );
     }
+}
+
+/// A ratio to a variant of which no cell of another one is left.
+fn held_against_itself(suite: &Suite, expectation: &Expectation, bound: usize) -> Option<Trouble> {
+    let Limits::Ratio { against, span, place, .. } = &expectation.bounds[bound].1 else {
+        return None;
+    };
+    let Reference::Variant(setting) = against.reference else { return None };
+    let name = suite.settings[setting as usize].variant.as_deref().unwrap_or_default();
+    let (metric, only) = (expectation.metric, suite.settings.len() == 1);
+    let help = if only {
+        format!("declare the variant that is judged beside [variant.{name}]")
+    } else {
+        "let `where` and `except` leave cells of the variant that is judged".to_owned()
+    };
+    let message = format!(
+        "the ratio of `{metric}` holds for no cell: what it leaves is of variant `{name}`, which is not held against itself"
+    );
+    let trouble = Trouble::new("bound-without-cell", message).at(Some(place.clone())).help(help);
+    Some(Trouble { span: Some(span.clone()), ..trouble })
 }
 
 /// Rows or columns of a grid that are no values of their axis, each told once.

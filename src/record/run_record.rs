@@ -168,8 +168,11 @@ pub struct BoundRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RelativeRecord {
-    /// The file of recorded runs, `REVISION:FILE` of git, or `variant NAME`.
+    /// The file of recorded runs, `REVISION:FILE (COMMIT)` of git, or `variant NAME`.
     pub file: String,
+    /// Where the file stands in git, where the suite names a revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitRecord>,
     /// The variant, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<VariantRecord>,
@@ -182,6 +185,18 @@ pub struct RelativeRecord {
     pub recorded: bool,
     /// The smallest loss, as a fraction, that fails 19 times out of 20 by the noise of these runs.
     pub sees: Option<f64>,
+}
+
+/// A file as it stands in a revision of a git repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct GitRecord {
+    /// The revision, as the suite names it.
+    pub revision: String,
+    /// Hash of the commit that it was.
+    pub commit: String,
+    /// The file in the working tree, which gets what is recorded.
+    pub file: String,
 }
 
 /// A quarantine in force.

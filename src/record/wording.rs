@@ -362,6 +362,7 @@ mod tests {
         let relative = RelativeRecord {
             variant: None,
             file: "baselines/h200.jsonl".into(),
+            git: None,
             runs: vec![7302.0, 7302.0, 7302.0],
             comparisons: 36,
             recorded: false,

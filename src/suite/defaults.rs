@@ -61,7 +61,7 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 50] = [
+pub const TABLE: [(&str, &str); 51] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
@@ -107,6 +107,7 @@ pub const TABLE: [(&str, &str); 50] = [
     ("expect.severity", "\"fail\""),
     ("baseline.on-missing", "\"error\""),
     ("compare.pairs", "4"),
+    ("compare.min-mean-ratio", "(shown, not judged)"),
     ("policy.alpha", "0.05"),
     ("policy.inconclusive", "\"warn\""),
     ("policy.unjudged", "\"warn\""),

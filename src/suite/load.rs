@@ -195,8 +195,9 @@ impl Loading {
             respan(&mut tree, span);
         }
         let first = tree.iter().next().map(|(key, _)| (key.get_ref().to_string(), key.span()))?;
-        const AS_IN_PROFILE: [&str; 8] =
-            ["test", "matrix", "request", "policy", "engine", "model", "vars", "hardware"];
+        const AS_IN_PROFILE: [&str; 9] = [
+            "test", "matrix", "request", "policy", "engine", "model", "vars", "hardware", "compare",
+        ];
         const AS_IN_SUITE: [&str; 3] = ["suite", "secrets", "variant"];
         let above = if AS_IN_PROFILE.contains(&first.0.as_str()) {
             Path(vec![Step::Key("profile".to_owned()), Step::Key("--set".to_owned())])
@@ -209,6 +210,9 @@ impl Loading {
             self.problems.push(match first.0.as_str() {
                 "expect" | "quarantine" => problem
                     .help("--set never changes a bound; write another suite that extends this one"),
+                "baseline" => problem.help(
+                    "--set never changes what is held against; write another suite that extends this one",
+                ),
                 other => problem.help(name::suggest(other, known, "what it changes is")),
             });
             return None;

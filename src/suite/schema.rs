@@ -319,6 +319,12 @@ fn unknown_key<'n>(
         let help = "a profile changes work and policy, never a bound; choose cells with `select`";
         return (problem.help(help), None);
     }
+    if let [Step::Key(first), Step::Key(_), Step::Key(table)] = whole.0.as_slice()
+        && (first.as_str(), table.as_str()) == ("profile", "compare")
+    {
+        let help = "a profile and --set change how many `pairs` there are: what is compared and the bound on it stand in [compare] alone";
+        return (problem.help(help), None);
+    }
     if inside("variant") {
         let help =
             "a variant replaces single values below engine, model and vars, like `engine.version`";

@@ -164,3 +164,79 @@ fn a_url_on_the_command_line_stands_in_for_the_command() {
     let said = files.refused(LoadOptions { url: Some("https://box".into()), ..Default::default() });
     assert!(said.contains("[--url:1:1]"), "{said}");
 }
+
+const COMPARED: &str = r#"version = 1
+[suite]
+name = "card"
+[engine]
+kind = "sim"
+[variant.old]
+vars.x = 1
+[variant.new]
+vars.x = 2
+[[test]]
+kind = "decode"
+[compare]
+baseline = "old"
+candidate = "new"
+min-mean-ratio = 0.99
+[baseline]
+file = "b.jsonl"
+[[expect]]
+metric = "output-throughput"
+min-ratio = 0.97
+[profile.long]
+compare.pairs = 12
+test.decode.duration = "60s"
+"#;
+
+#[test]
+fn a_profile_and_set_change_how_many_pairs_there_are_and_no_bound() {
+    let files = files(&[("suite.toml", COMPARED)]);
+    let compare = |profile: Option<&str>, set: &[&str]| {
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let loaded = files.load(LoadOptions { profile: profile.map(Into::into), set, url: None });
+        loaded.suite.compare.unwrap()
+    };
+    let plain = compare(None, &[]);
+    assert_eq!((plain.baseline, plain.candidate, plain.pairs), (0, 1, defaults::PAIRS));
+    assert_eq!(plain.min_mean_ratio.as_ref().unwrap().0, 0.99);
+    let long = compare(Some("long"), &[]);
+    assert_eq!((long.pairs, long.min_mean_ratio), (12, plain.min_mean_ratio));
+    assert_eq!(compare(Some("long"), &["compare.pairs=6"]).pairs, 6);
+}
+
+#[test]
+fn a_ratio_names_a_file_a_revision_or_a_variant() {
+    let reference = |against: &str| {
+        let text = COMPARED.replace("min-ratio = 0.97", &format!("min-ratio = 0.97\n{against}"));
+        let suite = suite(&text.replace("[profile.long]", "[profile.long.vars]\n[profile.other]"));
+        let Limits::Ratio { against, .. } = &suite.expectations[0].bounds[0].1 else { panic!() };
+        match &against.reference {
+            Reference::File(file) => file.file_name().unwrap().to_string_lossy().into_owned(),
+            Reference::Git { revision, file } => {
+                format!("{revision}:{}", file.file_name().unwrap().to_string_lossy())
+            }
+            Reference::Variant(index) => format!("variant {index}"),
+        }
+    };
+    assert_eq!(reference(""), "variant 0", "the baseline of [compare]");
+    assert_eq!(reference("against = { variant = \"new\" }"), "variant 1");
+    assert_eq!(reference("against = { file = \"c.jsonl\" }"), "c.jsonl");
+    assert_eq!(reference("against = { git = \"v0.29\" }"), "v0.29:b.jsonl");
+    let both = "against = { git = \"origin/main\", file = \"c.jsonl\" }";
+    assert_eq!(reference(both), "origin/main:c.jsonl");
+}
+
+#[test]
+fn launches_have_no_effect_on_variants_that_are_compared() {
+    let with =
+        |text: &str| loaded(&text.replace("kind = \"decode\"", "kind = \"decode\"\nlaunches = 3"));
+    let codes = |loaded: &Loaded| loaded.warnings.iter().map(|it| it.code).collect::<Vec<_>>();
+    let two = with(COMPARED);
+    assert_eq!(codes(&two), ["no-effect"]);
+    assert_eq!(two.suite.tests[0].launches, 3);
+    // A third one is launched so often.
+    let third = COMPARED.replace("[[test]]", "[variant.third]\nvars.x = 3\n[[test]]");
+    assert_eq!(codes(&with(&third)), [""; 0]);
+}

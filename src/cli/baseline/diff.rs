@@ -1,7 +1,7 @@
 //! `tokgate baseline diff`: two baselines beside each other, value by value.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::judge::Method;
 use crate::judge::ratio::against_runs;
@@ -10,7 +10,7 @@ use crate::record::baseline::{Baseline, CellLine, Key};
 use crate::record::wording::number;
 
 use super::super::exit::Exit;
-use super::super::print;
+use super::super::{git, print};
 use super::columns::columns;
 use super::refuse;
 
@@ -20,7 +20,7 @@ const ALPHA: f64 = 0.05;
 /// Arguments of `tokgate baseline diff`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The baseline that the other one is compared with
+    /// The baseline that the other one is compared with; REVISION:FILE is one as it stands in git
     #[arg(value_name = "A")]
     old: PathBuf,
     /// The other one
@@ -30,13 +30,24 @@ pub struct Args {
 
 /// Prints the difference. It is no verdict: whatever it shows, it exits 0.
 pub fn run(args: &Args) -> Exit {
-    let read = |path: &PathBuf| {
-        Baseline::read(path).map_err(|error| refuse(&error.to_string(), error.help()))
-    };
     match (read(&args.old), read(&args.new)) {
         (Ok(old), Ok(new)) => print(&render(&old, &new)),
         (Err(exit), _) | (_, Err(exit)) => exit,
     }
+}
+
+/// The baseline in a file, or in `REVISION:FILE` of git where no file has that name.
+fn read(path: &Path) -> Result<Baseline, Exit> {
+    let named = path.to_str().filter(|_| !path.exists()).and_then(|text| text.split_once(':'));
+    let found = match named {
+        Some((revision, file)) if !revision.is_empty() && !file.is_empty() => {
+            let found = git::read(Path::new(file), revision)
+                .map_err(|error| refuse(&error.to_string(), &error.help()))?;
+            Baseline::parse(path, &found.text)
+        }
+        Some(_) | None => Baseline::read(path),
+    };
+    found.map_err(|error| refuse(&error.to_string(), error.help()))
 }
 
 /// What differs in kind, then a row for each value.

@@ -105,7 +105,7 @@ fn engines(runs: &[crate::record::baseline::Run]) -> BTreeSet<String> {
 
 /// Why runs can't stand beside those of a baseline: another engine made them.
 fn other_engine(baseline: &Baseline, collected: &Collected) -> Option<String> {
-    let (there, here) = (engines(&baseline.runs), engines(std::slice::from_ref(&collected.run)));
+    let (there, here) = (engines(&baseline.runs), engines(&collected.runs));
     let words = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
     (!there.is_empty() && here.difference(&there).next().is_some())
         .then(|| format!("its runs are of {}, and these of {}", words(&there), words(&here)))
@@ -178,7 +178,9 @@ fn wanted(record: &RunRecord) -> BTreeMap<PathBuf, BTreeSet<Key>> {
                 cell: cell.id.clone(),
                 metric: bound.metric.to_string(),
             };
-            wanted.entry(PathBuf::from(&relative.file)).or_default().insert(key);
+            // What a revision lacks goes where the next commit takes it from.
+            let file = relative.git.as_ref().map_or(&relative.file, |git| &git.file);
+            wanted.entry(PathBuf::from(file)).or_default().insert(key);
         }
     }
     wanted

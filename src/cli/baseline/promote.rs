@@ -63,12 +63,12 @@ fn promote(args: &Args) -> Result<String, Exit> {
         return Err(refuse(&what, "leave --add out: these runs then stand in place of those"));
     }
     for run in &mut runs {
-        run.run.reason = args.reason.clone();
+        run.runs.iter_mut().for_each(|one| one.reason = args.reason.clone());
     }
     let mut after = before.clone();
     after.add(&runs, !args.add);
     let touched = |line: &&crate::record::baseline::CellLine| {
-        runs.iter().any(|run| line.values.contains_key(&run.run.id))
+        runs.iter().flat_map(|run| &run.runs).any(|one| line.values.contains_key(&one.id))
     };
     if after.cells.iter().filter(touched).any(|line| line.values.len() < LEAST_RUNS) {
         let what = "one run shows no noise, so nothing can be judged by it";

@@ -81,9 +81,21 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     };
     let Some(file) = args.file.clone().or_else(|| named(&ready.plan)) else {
         say(&format!("error: {} names no baseline to write", args.suite.display()));
-        say("  help: write `file = \"baselines/NAME.jsonl\"` in [baseline], or give --file");
+        if against_variants(&ready.plan) {
+            say(
+                "  help: its ratios are held against variants, which are measured in the run itself: `tokgate run` judges them; to record all the same, give --file",
+            );
+        } else {
+            say("  help: write `file = \"baselines/NAME.jsonl\"` in [baseline], or give --file");
+        }
         return Exit::Suite;
     };
+    if let Some(compare) = &ready.plan.suite.compare {
+        say(&format!(
+            "note: each run launches both variants of [compare] {} times, and each launch is a recorded value",
+            compare.pairs
+        ));
+    }
     let before = match existing(args, &ready, &file) {
         Ok(baseline) => baseline,
         Err(exit) => return exit,
@@ -117,6 +129,21 @@ pub(super) fn named(plan: &Plan) -> Option<PathBuf> {
         [one] => Some(one.clone()),
         _ => None,
     }
+}
+
+/// Whether all ratios of a suite are held against variants.
+fn against_variants(plan: &Plan) -> bool {
+    use crate::suite::model::{Limits, Reference};
+    let bounds = plan.suite.expectations.iter().flat_map(|expectation| &expectation.bounds);
+    let mut ratios = bounds.filter_map(|(_, limits)| match limits {
+        Limits::Ratio { against, .. } => Some(&against.reference),
+        Limits::Scalar { .. } | Limits::Grid(_) => None,
+    });
+    plan.suite.compare.is_some()
+        || ratios.next().is_some_and(|first| {
+            let variant = |it: &Reference| matches!(it, Reference::Variant(_));
+            variant(first) && ratios.all(variant)
+        })
 }
 
 /// What the file holds, if it is of the same.
@@ -187,7 +214,7 @@ fn record(
             let help = "name another file, or begin this one anew with --replace";
             return Err(refuse(&what, help));
         }
-        collected.run.reason = args.reason.clone();
+        collected.runs.iter_mut().for_each(|one| one.reason = args.reason.clone());
         runs.push(collected);
         // Runs that are added are kept as they come; what replaces others does so as a whole.
         if !args.replace {

@@ -8,16 +8,17 @@ use crate::judge::lattice::Faults;
 use crate::measure::{Base, Metric, Stat, TestKind};
 use crate::record::RunRecord;
 use crate::record::provenance::Workload;
-use crate::record::run_record::{CellState, Measurement, PlannedCellRecord};
+use crate::record::run_record::{CellOutcome, CellState, Measurement, PlannedCellRecord, Round};
 
 /// The values of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collected {
-    /// Where they come from.
-    pub run: Run,
+    /// Where they come from: one for each launch of the cell that was launched most often, since each
+    /// value is that of one fresh launch.
+    pub runs: Vec<Run>,
     /// What was asked of each test.
     pub tests: BTreeMap<String, Workload>,
-    /// One line for each cell and metric, each with the one value.
+    /// One line for each cell and metric, with the value of each launch.
     pub cells: Vec<CellLine>,
 }
 
@@ -89,6 +90,7 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
     }
     let mut bad = Vec::new();
     let mut lines = Vec::new();
+    let mut most = 0;
     for (planned, outcome) in header.cells.iter().zip(&record.cells) {
         let mut refuse = |why: &str| bad.push(format!("{} {}: {why}", planned.test, planned.id));
         match &outcome.state {
@@ -102,9 +104,15 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
                     continue;
                 }
                 let gpus = header.launches.get(planned.launch).map_or(1, |launch| launch.gpus);
+                let launches = launches(outcome, measured);
+                most = most.max(launches.len());
                 for metric in metrics(planned) {
-                    if let Some(value) = value(measured, metric, gpus) {
-                        lines.push(line(planned, metric, &header.run_id, value));
+                    let values = (0..).zip(&launches).filter_map(|(round, one)| {
+                        Some((id(&header.run_id, round), value(one, metric, gpus)?))
+                    });
+                    let values: BTreeMap<String, f64> = values.collect();
+                    if !values.is_empty() {
+                        lines.push(line(planned, metric, values));
                     }
                 }
             }
@@ -121,7 +129,26 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
     let tests = workloads
         .filter(|(name, _)| measured.contains(name))
         .map(|(name, workload)| (name.clone(), workload.clone()));
-    Ok(Collected { run: run(record), tests: tests.collect(), cells: lines })
+    let of_all = run(record);
+    let runs = (0..most).map(|round| Run { id: id(&of_all.id, round), ..of_all.clone() });
+    Ok(Collected { runs: runs.collect(), tests: tests.collect(), cells: lines })
+}
+
+/// The name of a run's launch of that round: from the second on it has the number.
+fn id(run: &str, round: usize) -> String {
+    if round == 0 { run.to_owned() } else { format!("{run}-{}", round + 1) }
+}
+
+/// The figures of each launch of a cell; of one that is launched once its own.
+fn launches<'c>(outcome: &'c CellOutcome, whole: &'c Measurement) -> Vec<&'c Measurement> {
+    if outcome.rounds.is_empty() {
+        return vec![whole];
+    }
+    let of = |round: &'c Round| match &round.state {
+        CellState::Measured(measured) => Some(&**measured),
+        CellState::NotRun { .. } | CellState::Broken { .. } | CellState::Unfit { .. } => None,
+    };
+    outcome.rounds.iter().filter_map(of).collect()
 }
 
 fn run(record: &RunRecord) -> Run {
@@ -154,7 +181,7 @@ fn run(record: &RunRecord) -> Run {
     }
 }
 
-fn line(planned: &PlannedCellRecord, metric: Metric, run: &str, value: f64) -> CellLine {
+fn line(planned: &PlannedCellRecord, metric: Metric, values: BTreeMap<String, f64>) -> CellLine {
     let entry = metric.base.entry();
     CellLine {
         test: planned.test.clone(),
@@ -163,7 +190,7 @@ fn line(planned: &PlannedCellRecord, metric: Metric, run: &str, value: f64) -> C
         metric: metric.to_string(),
         unit: entry.unit.to_owned(),
         better: entry.better,
-        values: BTreeMap::from([(run.to_owned(), value)]),
+        values,
     }
 }
 

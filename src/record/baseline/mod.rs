@@ -233,8 +233,10 @@ impl Baseline {
             self.cells.retain(|line| !new.contains(&line.key()));
         }
         for run in collected {
-            if !self.runs.iter().any(|known| known.id == run.run.id) {
-                self.runs.push(run.run.clone());
+            for one in &run.runs {
+                if !self.runs.iter().any(|known| known.id == one.id) {
+                    self.runs.push(one.clone());
+                }
             }
             for (name, workload) in &run.tests {
                 self.tests.entry(name.clone()).or_insert_with(|| workload.clone());

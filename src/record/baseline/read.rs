@@ -22,6 +22,12 @@ pub enum BaselineError {
         /// Why.
         source: std::io::Error,
     },
+    /// It is what Git LFS leaves in the place of a file.
+    #[error("{} is a pointer of Git LFS, and not the file itself", path.display())]
+    Pointer {
+        /// The file.
+        path: PathBuf,
+    },
     /// Two branches changed the same lines.
     #[error("{}:{line} is a marker of a merge conflict, `{marker}`", path.display())]
     Conflict {
@@ -106,6 +112,9 @@ impl BaselineError {
                 "`tokgate baseline record SUITE --runs 5` writes it; `on-missing` of [baseline] can let it pass"
             }
             BaselineError::File { .. } => "make it readable, or name another file",
+            BaselineError::Pointer { .. } => {
+                "`git lfs pull` fetches what is checked out; of another revision git itself must hold the file: take baselines out of LFS, they are small"
+            }
             BaselineError::Conflict { .. } => {
                 "keep one of the two, line by line, and remove the markers; or record it anew"
             }
@@ -124,6 +133,9 @@ impl BaselineError {
         }
     }
 }
+
+/// How a pointer of Git LFS begins, in all versions of its format.
+const POINTER: &str = "version https://git-lfs.github.com/spec/";
 
 /// Signs that git leaves where two branches changed the same lines.
 const MARKERS: [&str; 4] = ["<<<<<<<", "=======", ">>>>>>>", "|||||||"];
@@ -149,6 +161,9 @@ impl Baseline {
     /// The first thing that is wrong with it.
     pub fn parse(path: &Path, text: &str) -> Result<Baseline, BaselineError> {
         let of = || path.to_owned();
+        if text.starts_with(POINTER) {
+            return Err(BaselineError::Pointer { path: of() });
+        }
         let lines: Vec<&str> = text.lines().collect();
         for (at, line) in lines.iter().enumerate() {
             if let Some(marker) = MARKERS.iter().find(|marker| line.starts_with(*marker)) {

@@ -32,7 +32,7 @@ fn values(cell: &str, metric: &str, runs: &[(&str, f64)]) -> CellLine {
 fn collected(id: &str, started: &str, cells: Vec<CellLine>) -> Collected {
     let workload = BTreeMap::from([("duration".to_owned(), "30s".to_owned())]);
     Collected {
-        run: run(id, started),
+        runs: vec![run(id, started)],
         tests: BTreeMap::from([("decode".to_owned(), workload)]),
         cells,
     }

@@ -87,7 +87,7 @@ fn cells(record: &RunRecord, compare: &CompareRecord) -> Result<Vec<Ratios>, Lac
             policy: &record.header.policy,
             gpus: record.gpus(planned),
             extendable: extendable(planned.kind),
-            rounds: Some(Rounds { own: &own, others: &others }),
+            rounds: Some(Rounds { own: &own, others: &others, reference: false }),
         };
         let mut sum: Vec<f64> = vec![0.0; compare.pairs as usize];
         for (metric, variant) in &metrics {

@@ -85,6 +85,12 @@ impl Sight<'_> {
             judgement.message = Some(words.to_owned());
             return;
         }
+        if self.rounds.is_some_and(|rounds| rounds.reference) {
+            let words = "measured: another variant is held against it";
+            judgement.message = Some(words.to_owned());
+            judgement.class = Some("reference".to_owned());
+            return;
+        }
         let words = "nothing is expected of this cell".to_owned();
         match self.policy.unjudged {
             // A warning of the run counts these cells; one for each would bury all others.

@@ -279,7 +279,15 @@ fn what_figures_belong_to_is_what_the_shards_agree_on() {
 fn shards_that_were_held_against_other_runs_are_foreign() {
     let relative = |runs: &[f64], sees| {
         let (file, runs) = ("b.jsonl".into(), runs.to_vec());
-        RelativeRecord { variant: None, file, runs, comparisons: 3, recorded: false, sees }
+        RelativeRecord {
+            variant: None,
+            file,
+            git: None,
+            runs,
+            comparisons: 3,
+            recorded: false,
+            sees,
+        }
     };
     let held = |second: RelativeRecord| {
         let mut all = whole();

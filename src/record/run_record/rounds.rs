@@ -82,15 +82,21 @@ impl RunRecord {
     /// What a cell comes to in that state.
     pub(super) fn judge(&self, index: usize, state: &CellState) -> Judgement {
         let cell = &self.header.cells[index];
-        let own = measured(&self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
+        let own = measured(self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
         let others = self.others(cell);
         judgement::judge_rounds(
             cell,
             state,
             &self.header.policy,
             self.gpus(cell),
-            Rounds { own: &own, others: &others },
+            Rounds { own: &own, others: &others, reference: self.is_reference(index) },
         )
+    }
+
+    /// Whether nothing is expected of a cell itself, but other cells are held against it.
+    fn is_reference(&self, index: usize) -> bool {
+        let Some(cell) = self.header.cells.get(index) else { return false };
+        cell.bounds.is_empty() && cell.variant.is_some() && !self.dependents(index).is_empty()
     }
 
     /// The figures of the same cell of the variants that one is held against, by variant.

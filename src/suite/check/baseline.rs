@@ -8,7 +8,7 @@ use crate::judge::Side;
 use crate::measure::Metric;
 use crate::measure::metric::Direction;
 use crate::suite::defaults;
-use crate::suite::file::{AgainstTable, At, BaselineTable, CompareTable, ExpectTable};
+use crate::suite::file::{AgainstTable, At, BaselineTable, CompareTable, ExpectTable, File};
 use crate::suite::model::{
     Against, BaselineFile, BaselineSetting, Compare, IDENTITY, LEAST_PAIRS, Limits, Reference,
 };
@@ -21,7 +21,7 @@ impl Checker<'_> {
         let Some(table) = table else { return setting };
         let baseline = &table.value;
         setting.file = baseline.file.as_ref().and_then(|at| self.baseline_file(at));
-        setting.noise = baseline.noise.as_ref().and_then(|at| self.baseline_file(at));
+        setting.noise = baseline.noise.as_ref().and_then(|at| self.noise_file(at));
         setting.on_missing = baseline.on_missing.as_ref().map(|at| at.value).unwrap_or_default();
         if let Some(keys) = &baseline.identity {
             setting.identity.clear();
@@ -49,10 +49,21 @@ impl Checker<'_> {
     }
 
     fn baseline_file(&mut self, at: &At<String>) -> Option<BaselineFile> {
+        self.file_beside(at, "write the file of recorded runs, like \"baselines/h200.jsonl\"")
+    }
+
+    fn noise_file(&mut self, at: &At<String>) -> Option<BaselineFile> {
+        let help =
+            "write the file that `tokgate calibrate` wrote, like \"baselines/h200.noise.jsonl\"";
+        self.file_beside(at, help)
+    }
+
+    /// A file that is named relative to the one that names it.
+    fn file_beside(&mut self, at: &At<String>, help: &str) -> Option<BaselineFile> {
         if at.value.trim().is_empty() {
             self.say(
                 Problem::at("baseline-file", at.span.clone(), "an empty text names no file")
-                    .help("write the file of recorded runs, like \"baselines/h200.jsonl\""),
+                    .help(help),
             );
             return None;
         }
@@ -74,20 +85,21 @@ impl Checker<'_> {
     ) -> Option<Compare> {
         let table = table?;
         let compare = &table.value;
-        let of = |checker: &mut Self, key: &str, name: &Option<At<String>>| match name {
+        let of = |checker: &mut Self, key: &str, usual: &str, name: &Option<At<String>>| match name
+        {
             Some(at) => checker.variant(at, variants).map(|index| (index, at.span.clone())),
             None => {
                 checker.missing(
                     key,
                     table.span.clone(),
                     &format!("`[compare]` has no `{key}`"),
-                    &format!("name a variant, like `{key} = \"old\"`"),
+                    &format!("name a variant, like `{key} = \"{usual}\"`"),
                 );
                 None
             }
         };
-        let baseline = of(self, "baseline", &compare.baseline);
-        let candidate = of(self, "candidate", &compare.candidate);
+        let baseline = of(self, "baseline", "old", &compare.baseline);
+        let candidate = of(self, "candidate", "new", &compare.candidate);
         let pairs = compare.pairs.as_ref().map_or(defaults::PAIRS, |at| at.value.0);
         if let Some(at) = compare.pairs.as_ref()
             && (pairs < LEAST_PAIRS || !pairs.is_multiple_of(2))
@@ -104,12 +116,16 @@ impl Checker<'_> {
                 return Some((at.value, self.place(&at.span)));
             }
             let message = format!("{} is no share that a mean ratio must reach", at.value);
-            self.say(
-                Problem::at("ratio-range", at.span.clone(), message)
-                    .help("write at most 1: `min-mean-ratio = 0.99` tolerates a loss of 1 %"),
-            );
+            let share = at.value / 100.0;
+            let help = if at.value > 1.0 && at.value <= 100.0 && at.value.fract() == 0.0 {
+                format!("a share, not a percentage: write `min-mean-ratio = {share}`")
+            } else {
+                "write at most 1: `min-mean-ratio = 0.99` tolerates a loss of 1 %".to_owned()
+            };
+            self.say(Problem::at("ratio-range", at.span.clone(), message).help(help));
             None
         });
+        self.own_engines(&table.span);
         let ((baseline, _), (candidate, span)) = (baseline?, candidate?);
         if baseline == candidate {
             self.say(
@@ -128,6 +144,36 @@ impl Checker<'_> {
             place: self.place(&table.span),
             span: table.span.clone(),
         })
+    }
+
+    /// One url for all variants leaves nothing to compare.
+    fn own_engines(&mut self, table: &Range<usize>) {
+        let url = self.source.files().iter().find(|file| file.name == "--url");
+        let Some(url) = url.map(|file| file.start..file.start + file.text.len()) else { return };
+        self.say(
+            Problem::at("compare-url", url, "this engine would take the place of both variants")
+                .also(table.clone(), "compared here")
+                .help("give each its own: --set variant.NAME.engine.url=…"),
+        );
+    }
+
+    /// Of variants that are compared the pairs say how often they are launched.
+    pub(super) fn launches_of_pairs(&mut self, file: &File, variants: usize) {
+        // A third one is launched as its tests say.
+        if self.compare.is_none() || variants > 2 {
+            return;
+        }
+        for launches in file.test.iter().filter_map(|test| test.value.launches.as_ref()) {
+            self.say(
+                Problem::at(
+                    "no-effect",
+                    launches.span.clone(),
+                    "variants that are compared are launched once for each pair",
+                )
+                .help("leave it out, and write `pairs` in [compare]")
+                .warning(),
+            );
+        }
     }
 
     /// The index of a variant by name.
@@ -173,12 +219,7 @@ impl Checker<'_> {
         match (file, &against.git) {
             (Some(file), None) => Some(Against { reference: Reference::File(file), place }),
             (Some(file), Some(git)) => {
-                if git.value.trim().is_empty() || git.value.starts_with('-') {
-                    let message = format!("`{}` is no revision", git.value);
-                    self.say(
-                        Problem::at("git-revision", git.span.clone(), message)
-                            .help("write a branch, tag or commit, like `git = \"main\"`"),
-                    );
+                if !self.revision(git) {
                     return None;
                 }
                 let reference = Reference::Git { revision: git.value.clone(), file };
@@ -187,6 +228,7 @@ impl Checker<'_> {
             // Of a key that can't be there an error has been said.
             (None, _) if !self.kept(&["file", "git", "variant", "baseline"]) => None,
             (None, _) if against.file.is_some() => None,
+            (None, Some(git)) if !self.revision(git) => None,
             (None, Some(git)) => {
                 self.missing(
                     "file",
@@ -206,6 +248,32 @@ impl Checker<'_> {
                 None
             }
         }
+    }
+
+    /// Whether a text can name a revision of git.
+    fn revision(&mut self, git: &At<String>) -> bool {
+        let name = git.value.as_str();
+        if self.not_a_template(name, &git.span) {
+            return false;
+        }
+        if name.contains(':') {
+            let message = format!("`{name}` names more than a revision");
+            self.say(
+                Problem::at("git-revision", git.span.clone(), message)
+                    .help("write the revision alone, and the file by its key: { git = \"main\", file = \"baselines/h200.jsonl\" }"),
+            );
+            return false;
+        }
+        let odd = |c: char| c.is_whitespace() || c.is_control();
+        if name.is_empty() || name.starts_with('-') || name.contains(odd) || name.contains("..") {
+            let message = format!("`{}` is no revision", name.escape_debug());
+            self.say(
+                Problem::at("git-revision", git.span.clone(), message)
+                    .help("write one branch, tag or commit, like `git = \"main\"`"),
+            );
+            return false;
+        }
+        true
     }
 
     /// What ratios are held against that name nothing.
@@ -248,6 +316,7 @@ impl Checker<'_> {
         };
         if let (Some((_, first)), None, None, true) =
             (asked.first(), &against, &expect.against, self.kept(&["against", "baseline", "file"]))
+            && !self.broken_compare
         {
             self.say(
                 Problem::at(

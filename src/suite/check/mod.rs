@@ -71,6 +71,7 @@ pub fn check(
         broken_axes: BTreeSet::new(),
         baseline: BaselineSetting::default(),
         compare: None,
+        broken_compare: false,
     };
     let suite = checker.suite(typed);
     (suite, checker.problems)
@@ -88,6 +89,8 @@ struct Checker<'a> {
     baseline: BaselineSetting,
     /// `[compare]`, whose baseline is what ratios are held against where they name nothing.
     compare: Option<Compare>,
+    /// `[compare]` could not be read: that a ratio is held against nothing is no news.
+    broken_compare: bool,
 }
 
 impl Checker<'_> {
@@ -157,6 +160,8 @@ impl Checker<'_> {
         let per_gpu = whole && settings.iter().all(|setting| setting.engine.gpus.is_some());
         self.baseline = self.baseline_table(main.baseline.as_ref());
         self.compare = self.compare_table(main.compare.as_ref(), &variants);
+        self.broken_compare = main.compare.is_some() && self.compare.is_none();
+        self.launches_of_pairs(main, variants.len());
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
         let quarantines = self.quarantines(main, &tests, &variants);
         let policy = self.policy(main.policy.as_ref());

@@ -276,6 +276,7 @@ pub struct TestTable {
     /// serve, command: how often it is done in one launch; default 1.
     pub repeat: Option<At<Whole>>,
     /// How many fresh launches of the engine measure each cell, whose spread enters the interval; default 1.
+    /// Variants that `[compare]` names have its `pairs` instead.
     pub launches: Option<At<Whole>>,
     /// command: what is run, a template that sees the cell and where the engine answers.
     pub command: Option<At<CommandValue>>,
@@ -360,13 +361,15 @@ pub struct ExpectTable {
     pub min: Option<At<LimitValue>>,
     /// At most so much: a number in the metric's unit, a quantity with a unit, or a grid.
     pub max: Option<At<LimitValue>>,
-    /// At least so much of what it is held against, as a share: 0.97 tolerates a loss of 3 %.
+    /// At least so much of what it is held against (recorded runs or another variant), as a share: 0.97
+    /// tolerates a loss of 3 %.
     #[schemars(extend("x-expects" = "a share like 0.97"))]
     pub min_ratio: Option<At<f64>>,
-    /// At most so much of what it is held against, as a share: 1.03 tolerates a gain of 3 %.
+    /// At most so much of what it is held against, where less is better, as a share: 1.03 tolerates 3 % more.
     #[schemars(extend("x-expects" = "a share like 1.03"))]
     pub max_ratio: Option<At<f64>>,
-    /// What `min-ratio` or `max-ratio` is held against; default: the file of `[baseline]`.
+    /// What `min-ratio` or `max-ratio` is held against; default: the baseline of `[compare]`, else the file
+    /// of `[baseline]`.
     #[schemars(extend("x-expects" = "a table like { file = \"baselines/h200.jsonl\" }, { git = \"main\" } or { variant = \"old\" }"))]
     pub against: Option<At<AgainstTable>>,
     /// How far the figure may fall short of the number, like `"5%"`; default none.
@@ -381,9 +384,10 @@ pub struct ExpectTable {
 pub struct AgainstTable {
     /// A file of recorded runs, relative to this one; `tokgate baseline record` writes it.
     pub file: Option<At<String>>,
-    /// A git revision, like `"main"`: the file (default that of `[baseline]`) as it stands there.
+    /// A git revision, like `"main"`: the file (default that of `[baseline]`) as it stands there, whatever
+    /// is checked out.
     pub git: Option<At<String>>,
-    /// A variant of this suite, measured in the same run.
+    /// A variant of this suite, measured in the same run; in pairs where `[compare]` names the two.
     pub variant: Option<At<String>>,
 }
 
@@ -397,6 +401,7 @@ pub struct CompareTable {
     /// The variant that is judged.
     pub candidate: Option<At<String>>,
     /// How many pairs of launches; even, at least 4; default 4.
+    #[schemars(extend("minimum" = 4, "x-expects" = "an even number from 4 on"))]
     pub pairs: Option<At<Whole>>,
     /// At least so much of the baseline on average over all cells, as a share; absent: reported only.
     #[schemars(extend("x-expects" = "a share like 0.99"))]
@@ -492,4 +497,15 @@ pub struct ProfileTable {
     pub vars: Entries<At<Value>>,
     /// Values of `[hardware]`.
     pub hardware: Option<At<HardwareTable>>,
+    /// How many pairs `[compare]` has.
+    pub compare: Option<At<ProfileCompareTable>>,
+}
+
+/// What a profile changes of `[compare]`: work, never what is compared nor the bound.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ProfileCompareTable {
+    /// How many pairs of launches; even, at least 4.
+    #[schemars(extend("minimum" = 4, "x-expects" = "an even number from 4 on"))]
+    pub pairs: Option<At<Whole>>,
 }

@@ -9,6 +9,7 @@ fn ratio(comparisons: u64) -> BoundRecord {
     let relative = RelativeRecord {
         variant: None,
         file: "b.jsonl".into(),
+        git: None,
         runs: runs.to_vec(),
         comparisons,
         recorded: false,
