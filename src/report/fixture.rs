@@ -336,6 +336,7 @@ pub(crate) fn page() -> RunRecord {
         seconds: Some(750.4),
         signal: None,
         stopped: None,
+        kin: Default::default(),
     }
 }
 
@@ -490,5 +491,6 @@ pub(crate) fn every_verdict() -> RunRecord {
         seconds: Some(72.2),
         signal: None,
         stopped: None,
+        kin: Default::default(),
     }
 }

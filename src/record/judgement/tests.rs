@@ -6,8 +6,10 @@ use crate::load::FailureClass;
 use crate::measure::validity;
 use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
-use crate::suite::model::Place;
+use crate::suite::model::{InconclusivePolicy, Place, UnjudgedPolicy};
 
+mod launches;
+mod pairs;
 mod relative;
 
 fn place(line: u32) -> Place {
