@@ -138,7 +138,7 @@ enum Command {
     List(list::Args),
     /// Write a commented suite that runs as written
     Init(init::Args),
-    /// Write the JSON Schemas of suite, record and baseline
+    /// Write the JSON Schemas of suite, record, baseline and noise file
     Schema(schema::Args),
     /// Record runs to hold later ones against, keep or compare them
     Baseline(baseline::Args),

@@ -17,6 +17,7 @@ use crate::measure::{Base, Fault, Metric, TestKind};
 use crate::suite::model::Policy;
 
 mod estimate;
+pub use estimate::error_within;
 pub mod overall;
 mod policy;
 mod relative;

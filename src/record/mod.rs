@@ -9,6 +9,7 @@ pub mod history;
 pub mod journal;
 pub mod judgement;
 pub mod merge;
+pub mod noise;
 pub mod provenance;
 pub mod run_record;
 pub mod sensitivity;
