@@ -21,6 +21,7 @@ mod list;
 mod lock;
 mod merge;
 mod onlooker;
+mod plan;
 mod provenance;
 mod reference;
 mod remedy;
@@ -148,6 +149,8 @@ enum Command {
     Merge(merge::Args),
     /// Name the limits of a finished run that could not fail
     Selftest(selftest::Args),
+    /// Say how many pairs or launches a suite needs to see a loss, and how long they take
+    Plan(plan::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
@@ -225,6 +228,7 @@ fn carry_out(cli: Cli) -> ExitCode {
         }
         Command::Merge(args) => merge::run(&args, global).into(),
         Command::Selftest(args) => selftest::run(&args).into(),
+        Command::Plan(args) => plan::run(&args, global).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod judgement;
 pub mod merge;
 pub mod noise;
+pub mod prospect;
 pub mod provenance;
 pub mod run_record;
 pub mod sensitivity;

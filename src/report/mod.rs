@@ -21,6 +21,7 @@ pub mod message;
 pub mod narrate;
 pub mod outlet;
 pub mod part;
+pub mod plan;
 pub mod progress;
 pub mod sanitise;
 mod screen;

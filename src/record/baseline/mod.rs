@@ -19,10 +19,10 @@ use crate::quantity::Tokens;
 
 pub use collect::{Collected, Uncollected, collect};
 pub(super) use collect::{metrics, run, value};
-pub(super) use hold::{misfits, other_axes};
 pub use hold::{Misfit, axes};
-pub(super) use read::{Entry, entries, text};
+pub(super) use hold::{misfits, other_axes};
 pub use read::{BaselineError, Kept};
+pub(super) use read::{Entry, entries, text};
 
 /// The format that this version writes and reads.
 pub const FORMAT: u32 = 1;

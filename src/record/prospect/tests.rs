@@ -1,0 +1,1 @@
+//! Prospects, as examples.
