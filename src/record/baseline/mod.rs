@@ -14,15 +14,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::provenance::Workload;
+use super::run_record::PlannedCellRecord;
 use crate::measure::Direction;
 use crate::quantity::Tokens;
 
 pub use collect::{Collected, Uncollected, collect};
 pub(super) use collect::{metrics, run, value};
-pub(super) use hold::{misfits, other_axes};
 pub use hold::{Misfit, axes};
-pub(super) use read::{Entry, entries, text};
+pub(super) use hold::{misfits, other_axes};
 pub use read::{BaselineError, Kept};
+pub(super) use read::{Entry, entries, text};
 
 /// The format that this version writes and reads.
 pub const FORMAT: u32 = 1;
@@ -138,6 +139,18 @@ pub struct Key {
     pub cell: String,
     /// The metric.
     pub metric: String,
+}
+
+impl Key {
+    /// A metric of a cell.
+    pub fn of(cell: &PlannedCellRecord, metric: &str) -> Key {
+        Key {
+            test: cell.test.clone(),
+            variant: cell.variant.clone(),
+            cell: cell.id.clone(),
+            metric: metric.to_owned(),
+        }
+    }
 }
 
 impl std::fmt::Display for Key {

@@ -187,7 +187,9 @@ impl BaselineError {
             BaselineError::NoNumber { kind: Kept::Baseline, .. } => {
                 "remove that value, or record it anew: nothing can be held against it"
             }
-            BaselineError::NoNumber { kind: Kept::Noise, .. } => "remove that line, or calibrate anew: nothing can be judged by it",
+            BaselineError::NoNumber { kind: Kept::Noise, .. } => {
+                "remove that line, or calibrate anew: nothing can be judged by it"
+            }
             BaselineError::Line { kind: Kept::Baseline, .. }
             | BaselineError::Headless { kind: Kept::Baseline, .. } => {
                 "`tokgate baseline record` and `promote` write these files; take it from git again"

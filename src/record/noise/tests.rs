@@ -57,8 +57,7 @@ pub(crate) fn of(launches: &[Measurement], metric: &str) -> Option<NoiseLine> {
     let cell = planned("context=8K,concurrency=2");
     let metric: Metric = metric.parse().unwrap();
     let policy = policy();
-    let of =
-        Figures { cell: &cell, launches: &launches, policy: &policy, gpus: 2, run: "aa" };
+    let of = Figures { cell: &cell, launches: &launches, policy: &policy, gpus: 2, run: "aa" };
     figures(of, metric)
 }
 
@@ -250,7 +249,10 @@ fn each_way_to_be_wrong_has_words_of_its_own() {
             lines[1..].join("\n") + "\n",
             "x.jsonl is no noise file: its first line does not say what it is of".into(),
         ),
-        (String::new(), "x.jsonl is no noise file: its first line does not say what it is of".into()),
+        (
+            String::new(),
+            "x.jsonl is no noise file: its first line does not say what it is of".into(),
+        ),
         (format!("{text}{}\n", lines[5]), format!("x.jsonl:8 says again what line 6 says: {cell}")),
         (
             text.replacen(lines[2], "", 1),
