@@ -205,7 +205,12 @@ fn sees(gate: &Gate) -> String {
 
 /// A share with as many digits as tell it from 0.
 fn percent(share: f64) -> String {
-    let digits = if share.abs() < 0.001 { 3 } else { 2 };
+    let digits = match share.abs() {
+        size if size < 0.001 => 3,
+        size if size < 0.1 => 2,
+        size if size < 1.0 => 1,
+        _ => 0,
+    };
     format!("{} %", print_number(share * 100.0, digits))
 }
 
