@@ -8,11 +8,13 @@
 
 mod annotate;
 mod baseline;
+mod calibrate;
 mod check;
 mod completions;
 mod directory;
 mod exit;
 mod fence;
+mod flags;
 mod header;
 mod hindrance;
 mod init;
@@ -143,6 +145,8 @@ enum Command {
     Schema(schema::Args),
     /// Record runs to hold later ones against, keep or compare them
     Baseline(baseline::Args),
+    /// Measure a suite against itself: how much its launches differ, and what its limits make of it
+    Calibrate(calibrate::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
     /// Join the shards of a run to one record and its reports
@@ -222,6 +226,7 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
         Command::Baseline(args) => baseline::run(&args, global).into(),
+        Command::Calibrate(args) => calibrate::run(&args, global).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()

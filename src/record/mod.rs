@@ -4,6 +4,7 @@
 //! facts, so that a report rendered next year says the same.
 
 pub mod baseline;
+pub mod calibration;
 pub mod event;
 pub mod history;
 pub mod journal;

@@ -69,6 +69,18 @@ pub struct RunHeader {
     pub cells: Vec<PlannedCellRecord>,
 }
 
+/// The flag that only calibrations have.
+pub const LAUNCHES: &str = "--launches";
+
+impl RunHeader {
+    /// The subcommand that made it: `run` or `calibrate`.
+    pub fn subcommand(&self) -> &'static str {
+        // Each flag stands there with its value.
+        let mut names = self.flags.iter().step_by(2);
+        if names.any(|flag| flag == LAUNCHES) { "calibrate" } else { "run" }
+    }
+}
+
 /// What the suite declares, for the heading of reports.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -56,7 +56,8 @@ pub fn name(planned: &PlannedCellRecord) -> String {
 
 /// The command that runs one cell again with every flag that shaped the run.
 pub fn rerun(record: &RunRecord, planned: &PlannedCellRecord) -> String {
-    let mut words = vec!["tokgate".to_owned(), "run".to_owned(), record.header.path.clone()];
+    let subcommand = record.header.subcommand().to_owned();
+    let mut words = vec!["tokgate".to_owned(), subcommand, record.header.path.clone()];
     words.extend(["-E".to_owned(), selector(planned)]);
     words.extend(record.origin(planned.launch).flags.iter().cloned());
     line(&shell_words::join(words))

@@ -4,6 +4,7 @@
 //! numbers it shows, `message` what is said of it; the formats arrange that. `sanitise` washes
 //! every foreign text. Only `files`, `outlet` and `progress` touch the world.
 
+pub mod calibration;
 pub mod case;
 pub mod console;
 pub mod count;

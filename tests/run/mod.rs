@@ -2,6 +2,7 @@
 
 mod baseline;
 mod broken_engines;
+mod calibrated;
 mod command;
 mod engine_metrics;
 mod exit_codes;

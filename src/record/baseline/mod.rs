@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::provenance::Workload;
+use super::run_record::PlannedCellRecord;
 use crate::measure::Direction;
 use crate::quantity::Tokens;
 
@@ -138,6 +139,18 @@ pub struct Key {
     pub cell: String,
     /// The metric.
     pub metric: String,
+}
+
+impl Key {
+    /// A metric of a cell.
+    pub fn of(cell: &PlannedCellRecord, metric: &str) -> Key {
+        Key {
+            test: cell.test.clone(),
+            variant: cell.variant.clone(),
+            cell: cell.id.clone(),
+            metric: metric.to_owned(),
+        }
+    }
 }
 
 impl std::fmt::Display for Key {

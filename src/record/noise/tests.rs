@@ -308,3 +308,54 @@ fn the_schema_takes_what_is_written() {
         assert!(!validator.is_valid(&line), "{line}");
     }
 }
+
+/// Launches that differ by 1 % and steps within that differ by 2 %, correlated: over many cells the
+/// estimates are right on average, each within three standard errors.
+#[test]
+fn simulated_launches_tell_the_noise_they_have() {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+    use rand_distr::{Distribution, StandardNormal};
+    const CELLS: usize = 400;
+    const LAUNCHES: usize = 8;
+    const STEPS: usize = 2_000;
+    let (between, within, correlation) = (0.01, 0.02, 0.5f64);
+    let mut random = StdRng::seed_from_u64(42);
+    let mut normal = move || -> f64 { StandardNormal.sample(&mut random) };
+    let mut cell = || {
+        let launches: Vec<Measurement> = (0..LAUNCHES)
+            .map(|_| {
+                let speed = 100.0 * (between * normal()).exp();
+                let mut last = normal();
+                let steps: Vec<f64> = (0..STEPS)
+                    .map(|_| {
+                        last = correlation * last + (1.0 - correlation.powi(2)).sqrt() * normal();
+                        speed * (1.0 + within * last)
+                    })
+                    .collect();
+                let batch = STEPS / 10;
+                let means = steps.chunks(batch).map(|it| it.iter().sum::<f64>() / batch as f64);
+                launch(&means.collect::<Vec<_>>(), 0.0)
+            })
+            .collect();
+        of(&launches, "output-throughput").unwrap()
+    };
+    let lines: Vec<NoiseLine> = (0..CELLS).map(|_| cell()).collect();
+    // Of correlated steps (1 − ρ)/(1 + ρ) are worth one each.
+    let worth = STEPS as f64 * (1.0 - correlation) / (1.0 + correlation);
+    let (launch, window) = (between * between, within * within / worth);
+    let agrees = |of: &dyn Fn(&NoiseLine) -> f64, want: f64| {
+        let values: Vec<f64> = lines.iter().map(of).collect();
+        let mean = values.iter().sum::<f64>() / CELLS as f64;
+        let squares: f64 = values.iter().map(|it| (it - mean).powi(2)).sum();
+        let error = (squares / (CELLS - 1) as f64 / CELLS as f64).sqrt();
+        assert!((mean - want).abs() < 3.0 * error, "{mean} ± {error} is not {want}");
+    };
+    agrees(&|line| line.sd.powi(2), launch + window);
+    agrees(&|line| line.sd.powi(2) - line.within.unwrap().powi(2), launch);
+    // Batches of 200 steps are correlated a little, and hide so much of it.
+    let found = lines.iter().map(|it| it.within.unwrap().powi(2)).sum::<f64>() / CELLS as f64;
+    assert!((found / window - 1.0).abs() < 0.05, "{found} is not {window}");
+    let lag = lines.iter().map(|line| line.lag.unwrap()).sum::<f64>() / CELLS as f64;
+    assert!((lag + 0.1).abs() < 0.03, "independent batches have −1/10 on average, not {lag}");
+}
