@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use super::baseline::{Baseline, CellLine, Key, LEAST_RUNS};
 use super::noise::{NoiseFile, has_noise};
 use crate::judge::power::{Design, Question, SURELY, fewest, power, smallest_loss};
-use crate::judge::ratio::{family_level, logarithms, moments};
+use crate::judge::ratio::{Noise, family_level, logarithms, moments};
 use crate::judge::{Bound, Severity};
 use crate::matrix::{Cell, CellBound, Plan};
-use crate::measure::Metric;
+use crate::measure::{Base, Metric};
 use crate::suite::model::{Place, Reference};
 
 /// The most pairs or launches that are looked at: nobody starts an engine more often for one comparison.
@@ -315,7 +315,8 @@ pub fn prospects(
         let mut metrics: HashSet<Metric> = HashSet::new();
         for bound in plan.bounds(planned) {
             let Some(asks) = bound.bound else { continue };
-            if !has_noise(bound.metric.base) {
+            // Shares of failed requests are counted, and may be none.
+            if !has_noise(bound.metric.base) || bound.metric.base == Base::ErrorRate {
                 continue;
             }
             let key = key(bound.metric);
@@ -324,7 +325,16 @@ pub fn prospects(
                 Some(Reference::Git { .. } | Reference::Variant(_)) | None => None,
             };
             let Some((way, relative)) = way(plan, planned, &bound, line) else { continue };
-            let noise = noise(sources, &key, line);
+            // The two sides of a ratio of variants have each their own noise.
+            let other = match bound.against.as_ref().map(|against| &against.reference) {
+                Some(Reference::Variant(setting)) => {
+                    let variant = plan.suite.settings[*setting as usize].variant.clone();
+                    Some(Key { variant, ..key.clone() })
+                }
+                Some(Reference::File(_) | Reference::Git { .. }) | None => None,
+            };
+            let of = |file: &NoiseFile| told(file, &key, other.as_ref());
+            let noise = noise(sources, &of, line);
             if let (Way::Pairs(_), None) = (way, plan.quarantine(planned))
                 && metrics.insert(bound.metric)
             {
@@ -334,8 +344,7 @@ pub fn prospects(
             if bound.severity != Severity::Fail || !limit.is_finite() {
                 continue;
             }
-            let known = sources.judging.and_then(|file| file.find(&key));
-            let known = known.map(|line| f64::from(line.df));
+            let known = sources.judging.and_then(of).map(|noise| noise.df);
             let level = if relative { ratio_level } else { alpha };
             let outlook = Outlook { way, level, limit, noise, known };
             let view = views.of(outlook, asked);
@@ -371,13 +380,26 @@ fn way(
     Some((way, true))
 }
 
+/// What a noise file tells of a cell, and of the same cell of the variant that it is held against.
+fn told(file: &NoiseFile, key: &Key, other: Option<&Key>) -> Option<Noise> {
+    let of = |key| file.find(key).map(|line| line.noise());
+    match (of(key), other.and_then(of)) {
+        (Some(own), Some(other)) => Some(own.with(other)),
+        (own, other) => own.or(other),
+    }
+}
+
 /// How launches of a cell differ.
-fn noise(sources: Sources<'_>, key: &Key, line: Option<&CellLine>) -> Option<(f64, Teller)> {
+fn noise(
+    sources: Sources<'_>,
+    of: &dyn Fn(&NoiseFile) -> Option<Noise>,
+    line: Option<&CellLine>,
+) -> Option<(f64, Teller)> {
     if let Some(stated) = sources.stated {
         return Some((stated, Teller::Stated));
     }
-    if let Some(line) = sources.told.or(sources.judging).and_then(|file| file.find(key)) {
-        return Some((line.sd, Teller::File));
+    if let Some(noise) = sources.told.or(sources.judging).and_then(of) {
+        return Some((noise.sd, Teller::File));
     }
     let runs = logarithms(&line?.runs(), "the baseline").ok()?;
     let (_, squares) = moments(&runs);

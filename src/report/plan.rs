@@ -233,13 +233,18 @@ fn name(plan: &Plan, row: &Prospect, cells: usize) -> String {
         1 => format!("{test} {}", plan.cell_id(cell)),
         n => format!("{test}, {n} cells,"),
     };
-    let sign = if row.bound.side == Side::Min { "≥" } else { "≤" };
-    let limit =
-        if row.way == Way::Launches(row.way.declared()) && row.bound.target != row.bound.limit {
-            format!("{} − {}", print_number(row.bound.target, 1), percent(row.view.tolerated))
-        } else {
+    let (sign, word, slack) = match row.bound.side {
+        Side::Min => ("≥", "min", "−"),
+        Side::Max => ("≤", "max", "+"),
+    };
+    // Floors of a grid are told together, each with its own number.
+    let limit = match (row.way, row.bound.target == row.bound.limit) {
+        (Way::Launches(_), true) => word.to_owned(),
+        (Way::Launches(_), false) => format!("{word} {slack} {}", percent(row.view.tolerated)),
+        (Way::Pairs(_) | Way::Variants(_) | Way::Runs { .. }, _) => {
             print_number(row.bound.limit, 4)
-        };
+        }
+    };
     format!("{whose} {} {sign} {limit} ({})", row.metric, row.place)
 }
 

@@ -15,6 +15,7 @@ mod limited;
 mod measured;
 mod open_loop;
 mod page;
+mod planned;
 mod prompted;
 pub mod resumed;
 mod selftest;

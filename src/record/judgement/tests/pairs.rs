@@ -363,28 +363,3 @@ fn a_limit_of_its_own_is_extended_whatever_the_other_variant_has() {
 }
 
 mod mean;
-
-#[test]
-#[ignore = "a measurement"]
-fn ten_thousand_cells() {
-    for cells in [100, 200] {
-        let began = std::time::Instant::now();
-        let mut header = compare(cells, 4, &[share("output-throughput", 0.97, cells as u64)]);
-        header.compare.as_mut().unwrap().min_mean_ratio = Some(0.99);
-        let mut record = RunRecord::new(header);
-        let made = began.elapsed();
-        for pair in 0..4u32 {
-            for cell in 0..2 * cells {
-                let base = 1000.0
-                    + f64::from(pair)
-                    + (cell % 97) as f64 * 0.01 * f64::from(pair * pair % 3);
-                record.apply(&round(cell, pair, rate(base)));
-            }
-        }
-        println!(
-            "{cells}: new {made:?}, all {:?}, {:?}",
-            began.elapsed(),
-            record.compare.unwrap().judgement.verdict
-        );
-    }
-}
