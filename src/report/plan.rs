@@ -190,7 +190,7 @@ fn row_of(name: String, way: Way, view: View, everywhere: bool) -> [String; 6] {
     let unknown = || "–".to_owned();
     let needs = match view.needs {
         Need::Enough(n) if everywhere => {
-            format!("{}, of a loss in every cell", counted(way.with(n)))
+            format!("{}, if every cell loses as much", counted(way.with(n)))
         }
         Need::Enough(n) => counted(way.with(n)),
         Need::Tolerated => format!("another limit: it tolerates {}", percent(view.tolerated)),
