@@ -318,6 +318,21 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_the_variant_it_is_held_against_has_not_run() {
+        let mut record = with(&[Verdict::Error]);
+        record.cells.truncate(1);
+        record.header.cells.truncate(1);
+        record.cells[0].state = CellState::Measured(Box::default());
+        assert_eq!(of(&record, NONE), Exit::Invalid);
+        record.cells[0].judgement.class = Some("not-run".into());
+        record.stopped = Some(StopReason::TimeLimit);
+        assert_eq!(of(&record, NONE), Exit::TimeLimit);
+        assert_eq!(crate::cli::onlooker::failures(&record), 0);
+        record.cells[0].judgement.class = Some("no-data".into());
+        assert_eq!(crate::cli::onlooker::failures(&record), 1);
+    }
+
+    #[test]
     fn policy_decides_what_doubt_and_silence_cost() {
         let mut record = with(&[Verdict::Inconclusive, Verdict::Measured]);
         record.header.policy.inconclusive = InconclusivePolicy::Fail;

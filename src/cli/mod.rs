@@ -145,7 +145,7 @@ enum Command {
     Schema(schema::Args),
     /// Record runs to hold later ones against, keep or compare them
     Baseline(baseline::Args),
-    /// Measure a suite against itself: how much its launches differ, and what its limits make of it
+    /// Measure a suite against itself: how launches differ, what limits make of it
     Calibrate(calibrate::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),

@@ -147,10 +147,7 @@ fn it_is_judged_alike_whichever_finished_last() {
     events.reverse();
     assert_eq!(fold(header(), &events).cells, want.cells);
     // All of the candidate before any of the baseline: until then it waits, and has not failed.
-    events.sort_by_key(|event| match event {
-        Event::CellFinished { cell, .. } => *cell == 0,
-        _ => false,
-    });
+    events.sort_by_key(|event| matches!(event, Event::CellFinished { cell: 0, .. }));
     let waiting = fold(header(), &events[..5]);
     assert_eq!(judgement(&waiting).class.as_deref(), Some("not-run"));
     let message = judgement(&waiting).message.clone().unwrap();
