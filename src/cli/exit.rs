@@ -165,17 +165,11 @@ fn of_error(cell: &CellOutcome, stopped: Option<StopReason>, flags: Flags) -> Ex
     if cell.judgement.class.as_deref() == Some("unjudged") {
         return Exit::Suite;
     }
+    // What was measured and waits for the variant that it is held against has not run either.
+    let waits = cell.judgement.class.as_deref() == Some("not-run");
     match &cell.state {
-        CellState::NotRun { .. } => match stopped {
-            Some(StopReason::TimeLimit) => Exit::TimeLimit,
-            Some(StopReason::Unwritable) => Exit::Unwritten,
-            // What stopped the run weighs for itself: a signal, the failures that were too many.
-            // The least that is no pass leaves it the word.
-            Some(StopReason::Signal | StopReason::MaxFail) => Exit::Doubt,
-            None if flags.unwritten => Exit::Unwritten,
-            // Its launch failed, or the run has not ended.
-            None => Exit::Engine,
-        },
+        CellState::NotRun { .. } => not_run(stopped, flags),
+        CellState::Measured(_) if waits => not_run(stopped, flags),
         CellState::Broken { class, .. } if class.starts_with("engine") || class == "connection" => {
             Exit::Engine
         }
@@ -183,6 +177,20 @@ fn of_error(cell: &CellOutcome, stopped: Option<StopReason>, flags: Flags) -> Ex
         CellState::Broken { .. } | CellState::Measured(_) | CellState::Unfit { .. } => {
             Exit::Invalid
         }
+    }
+}
+
+/// What a cell that did not run comes to, given why its run ended early.
+fn not_run(stopped: Option<StopReason>, flags: Flags) -> Exit {
+    match stopped {
+        Some(StopReason::TimeLimit) => Exit::TimeLimit,
+        Some(StopReason::Unwritable) => Exit::Unwritten,
+        // What stopped the run weighs for itself: a signal, the failures that were too many. The least
+        // that is no pass leaves it the word.
+        Some(StopReason::Signal | StopReason::MaxFail) => Exit::Doubt,
+        None if flags.unwritten => Exit::Unwritten,
+        // Its launch failed, or the run has not ended.
+        None => Exit::Engine,
     }
 }
 
@@ -307,6 +315,21 @@ mod tests {
         assert_eq!(of(&record, NONE), Exit::Invalid);
         record.cells[0].judgement.class = Some("unjudged".into());
         assert_eq!(of(&record, NONE), Exit::Suite);
+    }
+
+    #[test]
+    fn what_waits_for_the_variant_it_is_held_against_has_not_run() {
+        let mut record = with(&[Verdict::Error]);
+        record.cells.truncate(1);
+        record.header.cells.truncate(1);
+        record.cells[0].state = CellState::Measured(Box::default());
+        assert_eq!(of(&record, NONE), Exit::Invalid);
+        record.cells[0].judgement.class = Some("not-run".into());
+        record.stopped = Some(StopReason::TimeLimit);
+        assert_eq!(of(&record, NONE), Exit::TimeLimit);
+        assert_eq!(crate::cli::onlooker::failures(&record), 0);
+        record.cells[0].judgement.class = Some("no-data".into());
+        assert_eq!(crate::cli::onlooker::failures(&record), 1);
     }
 
     #[test]

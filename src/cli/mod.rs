@@ -8,11 +8,13 @@
 
 mod annotate;
 mod baseline;
+mod calibrate;
 mod check;
 mod completions;
 mod directory;
 mod exit;
 mod fence;
+mod flags;
 mod git;
 mod header;
 mod hindrance;
@@ -22,6 +24,7 @@ mod list;
 mod lock;
 mod merge;
 mod onlooker;
+mod plan;
 mod provenance;
 mod reference;
 mod remedy;
@@ -139,16 +142,20 @@ enum Command {
     List(list::Args),
     /// Write a commented suite that runs as written
     Init(init::Args),
-    /// Write the JSON Schemas of suite, record and baseline
+    /// Write the JSON Schemas of suite, record, baseline and noise file
     Schema(schema::Args),
     /// Record runs to hold later ones against, keep or compare them
     Baseline(baseline::Args),
+    /// Measure a suite against itself: how launches differ, what limits make of it
+    Calibrate(calibrate::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
     /// Join the shards of a run to one record and its reports
     Merge(merge::Args),
     /// Name the limits that can't fail, by a finished run or one in which everything takes longer
     Selftest(selftest::Args),
+    /// Say how many pairs or launches a suite needs to see a loss, and how long they take
+    Plan(plan::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
@@ -220,12 +227,14 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
         Command::Baseline(args) => baseline::run(&args, global).into(),
+        Command::Calibrate(args) => calibrate::run(&args, global).into(),
         Command::Report(args) => {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
         Command::Merge(args) => merge::run(&args, global).into(),
         Command::Selftest(args) => selftest::run(&args, global),
+        Command::Plan(args) => plan::run(&args, global).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

@@ -169,5 +169,7 @@ fn failed(cell: &crate::record::run_record::CellOutcome) -> bool {
         CellState::NotRun { .. } => false,
         CellState::Unfit { .. } | CellState::Measured(_) | CellState::Broken { .. } => true,
     };
-    ran && matches!(cell.judgement.verdict, Verdict::Fail | Verdict::Error)
+    // What waits for the variant that it is held against has not failed.
+    let waits = cell.judgement.class.as_deref() == Some("not-run");
+    ran && !waits && matches!(cell.judgement.verdict, Verdict::Fail | Verdict::Error)
 }

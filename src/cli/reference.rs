@@ -21,6 +21,8 @@ use super::exit::Exit;
 use super::git::{self, GitError};
 use super::say;
 
+mod noise;
+
 /// Cells that a message names.
 const NAMED: usize = 3;
 
@@ -84,6 +86,8 @@ pub fn resolve(
         search.file(&asked, recording, &mut found);
         failed |= search.failed;
     }
+    // What is recorded is not judged.
+    failed |= !recording && !noise::resolve(plan, provenance, &mut found);
     if failed { Err(Exit::Baseline) } else { Ok(found) }
 }
 

@@ -280,7 +280,7 @@ fn shaping(flags: &[String]) -> Vec<String> {
 
 /// The command that goes on with the run in a directory. `more` are flags that shape no plan.
 pub fn command(header: &RunHeader, more: &[String], dir: &Path) -> String {
-    let mut words = vec!["tokgate".to_owned(), "run".to_owned(), header.path.clone()];
+    let mut words = vec!["tokgate".to_owned(), header.subcommand().to_owned(), header.path.clone()];
     words.extend(header.selection.iter().cloned());
     words.extend(shaping(&header.flags));
     words.extend(shard::flags(header));

@@ -32,6 +32,7 @@ use super::annotate::Annotations;
 use super::directory::{Directory, shown};
 use super::exit::{self, Exit};
 use super::fence::Fence;
+use super::flags::{flags, selection, session_flags};
 use super::header::{self, HeaderInput};
 use super::hindrance;
 use super::limit::{self, Limits};
@@ -98,6 +99,9 @@ pub struct Args {
     /// are errors
     #[arg(long, value_name = "TIME", value_parser = limit::time_limit)]
     pub(super) time_limit: Option<TimeLimit>,
+    /// Of a calibration in how many launches each cell is measured; its page is another one.
+    #[arg(skip)]
+    pub(super) calibration: Option<u32>,
 }
 
 /// Runs the suites.
@@ -171,7 +175,7 @@ pub(super) struct Ready {
     /// Whether suite or plan gave warnings.
     warned: bool,
     secrets: Vec<(String, String)>,
-    redactor: Redactor,
+    pub(super) redactor: Redactor,
 }
 
 /// Loads, checks and expands a suite, and finds its secrets and what it is held against; says every
@@ -183,7 +187,19 @@ pub(super) fn prepare(
     machine: &hardware::Facts,
     recording: bool,
 ) -> Result<Ready, Exit> {
-    let mut planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    let planned = shape::plan(path, &args.overlay, &args.choice, global.color_stderr())?;
+    prepare_planned(path, planned, args, global, machine, recording)
+}
+
+/// As [`prepare`], of a suite that is expanded already.
+pub(super) fn prepare_planned(
+    path: &Path,
+    mut planned: Planned,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    recording: bool,
+) -> Result<Ready, Exit> {
     let split = args.sharding.split(&planned.plan)?;
     if let Some(split) = &split {
         planned.plan = split.part();
@@ -497,13 +513,12 @@ fn conclude(
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     // What was said before stands above it.
     outlet::settle();
-    let printed = match ready.slow {
-        None => {
-            let page = console::render(&seen.record, width, global.color_stdout(), extent);
-            super::print(&page).or(args.annotations.print(&seen.record))
-        }
-        // That it is red is what is asked for: the self-test has words of its own.
-        Some(_) => Exit::Pass,
+    // A self-test and a calibration have words of their own.
+    let printed = if ready.slow.is_some() || args.calibration.is_some() {
+        Exit::Pass
+    } else {
+        let page = console::render(&seen.record, width, global.color_stdout(), extent);
+        super::print(&page).or(args.annotations.print(&seen.record))
     };
     let early = seen.record.stopped == Some(StopReason::Unwritable);
     // Somebody may have removed it, or put something else in its place.
@@ -541,47 +556,4 @@ fn conclude(
         say(&console::last_line(&seen.record));
     }
     exit
-}
-
-/// The flags that selected cells.
-fn selection(args: &Args) -> Vec<String> {
-    let selected = args.choice.select.iter().flat_map(|it| ["-E".to_owned(), it.clone()]);
-    let skipped = args.choice.skip.iter().flat_map(|it| ["--skip".to_owned(), it.clone()]);
-    selected.chain(skipped).collect()
-}
-
-/// The flags that shape no plan and what a run comes to all the same.
-fn session_flags(args: &Args) -> Vec<String> {
-    let mut flags = Vec::new();
-    match args.junit_dialect {
-        Dialect::Rich => {}
-        Dialect::Strict => flags.extend(["--junit-dialect".to_owned(), "strict".to_owned()]),
-    }
-    if args.deny_warnings {
-        flags.push("--deny-warnings".to_owned());
-    }
-    flags
-}
-
-/// The flags that shaped the run, as a rerun command repeats them; the selection is not among them.
-fn flags(args: &Args) -> Vec<String> {
-    let overlay = &args.overlay;
-    let mut flags = Vec::new();
-    let mut add = |flag: &str, value: &str| flags.extend([flag.to_owned(), value.to_owned()]);
-    if let Some(profile) = &overlay.profile {
-        add("--profile", profile);
-    }
-    for set in &overlay.set {
-        add("--set", set);
-    }
-    if let Some(url) = &overlay.url {
-        add("--url", url);
-    }
-    if let Some(seed) = args.seed {
-        add("--seed", &seed.to_string());
-    }
-    if let Some(out) = &args.out {
-        add("--out", &out.to_string_lossy());
-    }
-    flags
 }

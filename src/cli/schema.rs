@@ -1,9 +1,10 @@
-//! `tokgate schema`: writes the JSON Schemas of suite files, records and baselines, or says that the written
-//! ones are old.
+//! `tokgate schema`: writes the JSON Schemas of suite files, records, baselines and noise files, or says that
+//! the written ones are old.
 
 use std::path::PathBuf;
 
 use crate::record::baseline::Baseline;
+use crate::record::noise::NoiseFile;
 use crate::report::json;
 use crate::suite::schema;
 
@@ -25,9 +26,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Exit {
     let mut differs = Vec::new();
     let mut told = String::new();
-    for (name, text) in
-        schema::files().into_iter().chain([json::schema_file(), Baseline::schema_file()])
-    {
+    let others = [json::schema_file(), Baseline::schema_file(), NoiseFile::schema_file()];
+    for (name, text) in schema::files().into_iter().chain(others) {
         let path = args.out.join(name);
         if args.check {
             if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {

@@ -9,7 +9,7 @@ use crate::matrix::{Plan, Selection, Trouble, expand};
 use crate::suite::check::MISSING_DATASET;
 use crate::suite::model::{Place, Quarantine, Selector};
 use crate::suite::source::SourceMap;
-use crate::suite::{LoadOptions, Loaded, Problem, Problems};
+use crate::suite::{LoadOptions, Loaded, Problem, Problems, Suite};
 
 use super::exit::Exit;
 use super::{secrecy, voice};
@@ -62,10 +62,7 @@ pub struct Planned {
 /// # Errors
 /// [`Exit::Suite`], after every problem has been said on stderr; [`Exit::NothingSelected`].
 pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Result<Planned, Exit> {
-    let selection = Selection {
-        alternatives: selectors(&choice.select, "-E")?,
-        skip: selectors(&choice.skip, "--skip")?,
-    };
+    let selection = selection(choice)?;
     let options = LoadOptions {
         profile: overlay.profile.clone(),
         set: overlay.set.clone(),
@@ -99,6 +96,26 @@ pub fn plan(path: &Path, overlay: &Overlay, choice: &Choice, color: bool) -> Res
             Err(refuse(Problems::new(loaded.source.clone(), list)))
         }
     }
+}
+
+/// The plan of a suite that was changed after it was checked: the same cells, measured in another way.
+///
+/// # Errors
+/// As [`plan`].
+pub fn again(
+    planned: &Planned,
+    choice: &Choice,
+    change: impl FnOnce(&mut Suite),
+) -> Result<Plan, Exit> {
+    let selection = selection(choice)?;
+    let mut suite = planned.loaded.suite.clone();
+    change(&mut suite);
+    expand::expand(Arc::new(suite), &selection).map_err(|troubles| {
+        let list = troubles.into_iter().map(|it| problem(&planned.loaded, it)).collect();
+        let problems = masked(planned.loaded.source.clone(), list);
+        super::say_as_is(&problems.render(false));
+        Exit::Suite
+    })
 }
 
 /// Says that no cell of a suite is selected.
@@ -163,6 +180,13 @@ fn problem(loaded: &Loaded, trouble: Trouble) -> Problem {
         warning: trouble.warning,
         ..Problem::new(trouble.code, trouble.message).maybe_help(trouble.help)
     }
+}
+
+fn selection(choice: &Choice) -> Result<Selection, Exit> {
+    Ok(Selection {
+        alternatives: selectors(&choice.select, "-E")?,
+        skip: selectors(&choice.skip, "--skip")?,
+    })
 }
 
 fn selectors(texts: &[String], flag: &str) -> Result<Vec<Selector>, Exit> {

@@ -4,7 +4,7 @@
 //! two are never mixed.
 
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 pub mod interval;
 pub mod lattice;
 pub mod limit;

@@ -58,8 +58,12 @@ pub struct Question {
 /// fails where W < −max(limit, t × S × error). Given S that is a normal probability; S has the chi
 /// distribution. Without a limit it is the tail of the noncentral t distribution.
 pub fn power(design: Design, question: Question, sd: f64, gap: f64) -> f64 {
+    power_beyond(critical(question.alpha, design.df), design, question, sd, gap)
+}
+
+/// [`power`] given the critical value, which a search for a loss needs once only.
+fn power_beyond(t: f64, design: Design, question: Question, sd: f64, gap: f64) -> f64 {
     let error = sd * design.factor.sqrt();
-    let t = critical(question.alpha, design.df);
     if error <= 0.0 {
         return f64::from(gap > question.limit.max(0.0));
     }
@@ -73,7 +77,8 @@ pub fn power(design: Design, question: Question, sd: f64, gap: f64) -> f64 {
 
 /// The smallest loss, as a fraction, that fails with probability `surely`.
 pub fn smallest_loss(design: Design, question: Question, sd: f64, surely: f64) -> f64 {
-    let unseen = |gap: f64| surely - power(design, question, sd, gap);
+    let t = critical(question.alpha, design.df);
+    let unseen = |gap: f64| surely - power_beyond(t, design, question, sd, gap);
     let mut high = question.limit.max(0.0) + 10.0 * sd * design.factor.sqrt() + 1e-9;
     while unseen(high) > 0.0 && high < 1e6 {
         high *= 2.0;
@@ -104,20 +109,30 @@ pub fn pairs_needed(
             power(design, question, sd, gap) >= surely
         })
     };
-    // Power rises with the pairs: double until it is enough, then halve the gap.
-    let mut high = 4;
-    while !sees(high) {
-        high *= 2;
-        if high > most.saturating_mul(2) {
+    fewest(4, 2, most, sees)
+}
+
+/// The fewest of `first`, `first` + `step` … that is enough, where more is always enough too; `None`
+/// where not even `most` is.
+pub fn fewest(first: u64, step: u64, most: u64, enough: impl Fn(u64) -> bool) -> Option<u64> {
+    // Counted in steps: double until it is enough, then halve the gap.
+    let at = |steps: u64| first + steps * step;
+    let last = most.checked_sub(first)? / step;
+    if enough(first) {
+        return Some(first);
+    }
+    let (mut low, mut high) = (0, 1.min(last));
+    while !enough(at(high)) {
+        if high == last {
             return None;
         }
+        (low, high) = (high, (high * 2).min(last));
     }
-    let mut low = if high == 4 { 2 } else { high / 2 };
-    while high - low > 2 {
-        let middle = (low + high) / 4 * 2;
-        if sees(middle) { high = middle } else { low = middle }
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        if enough(at(middle)) { high = middle } else { low = middle }
     }
-    (high <= most).then_some(high)
+    Some(at(high))
 }
 
 #[cfg(test)]
@@ -192,6 +207,18 @@ mod tests {
         close(blind(0.001), blind(0.0), 1e-3);
         // With nothing changed it fails as often as alpha says.
         close(at(NO_LIMIT, 0.0), 0.05, 1e-9);
+    }
+
+    #[test]
+    fn the_fewest_is_found_whatever_the_steps() {
+        for wanted in 1..40u64 {
+            for (first, step) in [(1, 1), (4, 2), (2, 3)] {
+                let want = (0..).map(|steps| first + steps * step).find(|n| *n >= wanted).unwrap();
+                let found = fewest(first, step, 30, |n| n >= wanted);
+                assert_eq!(found, Some(want).filter(|n| *n <= 30), "{wanted} {first} {step}");
+            }
+        }
+        assert_eq!(fewest(4, 2, 3, |_| true), None);
     }
 
     #[test]

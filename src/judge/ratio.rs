@@ -18,6 +18,17 @@ pub struct Noise {
     pub df: f64,
 }
 
+impl Noise {
+    /// The noise of either side of a ratio whose sides have each their own: the mean of both variances,
+    /// so that the ratio's error has each once, with Satterthwaite's degrees of freedom of their sum.
+    #[must_use]
+    pub fn with(self, other: Noise) -> Noise {
+        let (one, two) = (self.sd * self.sd, other.sd * other.sd);
+        let df = (one + two).powi(2) / (one * one / self.df + two * two / other.df);
+        Noise { sd: ((one + two) / 2.0).sqrt(), df }
+    }
+}
+
 /// A mean of logarithms with what is known of its error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogMean {
@@ -215,6 +226,18 @@ mod tests {
         let noise = Noise { sd: 0.01, df: 4.0 };
         let found = of_launches(&[100.0], Some(noise), 0.05).unwrap();
         close(found.upper.unwrap(), 100.0 * (0.01 * 2.131_846_786_326_650_4f64).exp(), 1e-9);
+    }
+
+    #[test]
+    fn two_noises_by_hand() {
+        // Variances 9 and 16 with 4 and 8 degrees of freedom: 25² / (81/4 + 256/8).
+        let both = Noise { sd: 3.0, df: 4.0 }.with(Noise { sd: 4.0, df: 8.0 });
+        close(both.sd, 12.5f64.sqrt(), 1e-12);
+        close(both.df, 625.0 / 52.25, 1e-12);
+        let same = Noise { sd: 2.0, df: 7.0 };
+        assert_eq!(same.with(same), Noise { sd: 2.0, df: 14.0 });
+        let stated = Noise { sd: 2.0, df: f64::INFINITY };
+        assert_eq!(stated.with(stated), stated);
     }
 
     #[test]

@@ -134,8 +134,9 @@ pub fn expectation(df: f64, breaks: &[f64], g: impl Fn(f64) -> f64) -> f64 {
     // sum of the weights makes the constant, a gamma function, needless.
     let height = |u: f64| df * (u + 0.5 - (2.0 * u).exp() / 2.0);
     const NOTHING: f64 = -40.0;
-    const PANELS: f64 = 24.0;
-    let width = (0.1f64).min(1.0 / (2.0 * df).sqrt());
+    // Ten points on a panel take the density and g to twelve digits each where it is no wider than that.
+    const PANELS: f64 = 8.0;
+    let width = (0.5f64).min(2.0 / (2.0 * df).sqrt());
     let mut first = 0.0;
     while height(first) > NOTHING {
         first -= width;

@@ -5,6 +5,7 @@
 
 pub mod bound;
 pub mod cell;
+pub mod effort;
 pub mod expand;
 pub mod launch;
 pub mod naming;

@@ -17,6 +17,7 @@ use crate::measure::{Base, Fault, Metric, TestKind};
 use crate::suite::model::Policy;
 
 mod estimate;
+pub use estimate::error_within;
 pub mod overall;
 mod policy;
 mod relative;
@@ -48,6 +49,17 @@ pub struct Other<'a> {
     pub rounds: Vec<Option<&'a Measurement>>,
     /// What divides its per-GPU metrics.
     pub gpus: u32,
+    /// Why nothing can be held against it.
+    pub lack: Option<Lack>,
+}
+
+/// Why a cell of another variant is nothing to be held against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lack {
+    /// It has not run, for a reason that may be known: it may yet.
+    Waits(Option<String>),
+    /// It did not fit, broke, or its measurement is invalid: in its words.
+    Useless(String),
 }
 
 /// Judges a cell with all its launches. Where there are several, nothing is extended.
@@ -108,9 +120,16 @@ pub fn extension(
     let bounds = sight.bounds();
     let faults = Faults::of(&measurement.checks);
     // Of several launches the spread counts, which no longer window tells.
+    let mut known = binding(cell, &bounds);
+    // What it is held against in this run is not known here, and no longer window would tell.
+    for (record, (_, verdict)) in cell.bounds.iter().zip(&mut known) {
+        if record.relative.as_ref().is_some_and(|relative| relative.variant.is_some()) {
+            *verdict = BoundVerdict::Close;
+        }
+    }
     if measurement.extended
         || cell.rounds > 1
-        || lattice::cell(faults, &binding(cell, &bounds)) != Verdict::Inconclusive
+        || lattice::cell(faults, &known) != Verdict::Inconclusive
     {
         return Vec::new();
     }
@@ -385,7 +404,8 @@ impl Sight<'_> {
                 self.settle(&mut judgement, "invalid", Some(self.told(Fault::Invalid)), &[]);
             }
             Verdict::Error => {
-                self.settle(&mut judgement, "no-data", None, &[BoundVerdict::NoData]);
+                let class = if self.waits(&judgement) { "not-run" } else { "no-data" };
+                self.settle(&mut judgement, class, None, &[BoundVerdict::NoData]);
             }
             Verdict::Fail => {
                 let degraded = faults.degraded.then(|| self.told(Fault::Degraded));
@@ -414,6 +434,7 @@ impl Sight<'_> {
                 message: format!("capacity grew: expected to be over capacity ({})", record.place),
             };
         };
+        // Made once: what it says includes the smallest loss that it sees, which costs most of judging.
         let compared = record.relative.as_ref().map(|relative| self.compared(record, relative));
         let estimated = match &compared {
             Some(compared) => compared.as_ref().map(|it| it.ratio).map_err(String::clone),
@@ -422,7 +443,8 @@ impl Sight<'_> {
         match estimated {
             Ok(estimate) => {
                 let verdict = limit::judge(&estimate, bound);
-                let message = self.line(record, bound, &estimate, verdict, false);
+                let ratio = compared.as_ref().and_then(|compared| compared.as_ref().ok());
+                let message = self.line(record, bound, &estimate, ratio, verdict, false);
                 let sees = compared.and_then(Result::ok).and_then(|compared| compared.sees);
                 BoundJudgement { verdict, estimate: Some(estimate), sees, message }
             }

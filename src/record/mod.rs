@@ -4,11 +4,14 @@
 //! facts, so that a report rendered next year says the same.
 
 pub mod baseline;
+pub mod calibration;
 pub mod event;
 pub mod history;
 pub mod journal;
 pub mod judgement;
 pub mod merge;
+pub mod noise;
+pub mod prospect;
 pub mod provenance;
 pub mod run_record;
 pub mod sensitivity;

@@ -12,7 +12,9 @@ use crate::measure::{Base, Check, Metric, Observations, TestKind};
 use crate::suite::model::{AxisValue, Place, Policy};
 
 mod compare;
+mod kin;
 pub use compare::{CompareOutcome, CompareRecord, NoiseRecord, Round, VariantRecord};
+pub use kin::Kin;
 
 /// What is known before the first launch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -69,6 +71,18 @@ pub struct RunHeader {
     pub launches: Vec<PlannedLaunchRecord>,
     /// Planned cells.
     pub cells: Vec<PlannedCellRecord>,
+}
+
+/// The flag that only calibrations have.
+pub const LAUNCHES: &str = "--launches";
+
+impl RunHeader {
+    /// The subcommand that made it: `run` or `calibrate`.
+    pub fn subcommand(&self) -> &'static str {
+        // Each flag stands there with its value.
+        let mut names = self.flags.iter().step_by(2);
+        if names.any(|flag| flag == LAUNCHES) { "calibrate" } else { "run" }
+    }
 }
 
 /// What the suite declares, for the heading of reports.
@@ -374,6 +388,9 @@ pub struct RunRecord {
     pub signal: Option<i32>,
     /// Why it ended early.
     pub stopped: Option<StopReason>,
+    /// Which cells are the same of several variants, remembered.
+    #[serde(skip)]
+    pub kin: Kin,
 }
 
 /// A run that was interrupted went on.
@@ -415,6 +432,7 @@ impl RunRecord {
             seconds: None,
             signal: None,
             stopped: None,
+            kin: Kin::default(),
         };
         for index in 0..record.header.cells.len() {
             let state = CellState::NotRun { reason: NOT_RUN.to_owned() };
@@ -422,7 +440,7 @@ impl RunRecord {
             let rounds = rounds::none(&record.header.cells[index]);
             record.cells.push(CellOutcome { state, rounds, judgement, seconds: 0.0 });
         }
-        record.compare = record.compared();
+        record.compare_all();
         record
     }
 

@@ -231,6 +231,9 @@ pub fn no_data(record: &BoundRecord, bound: &Bound, why: &str) -> String {
         Side::Max => "≤",
     };
     let limit = match &record.relative {
+        Some(RelativeRecord { variant: Some(variant), .. }) => {
+            format!("{} of {}", print_number(bound.limit, 6), variant.name)
+        }
         Some(_) => format!("{} of the baseline", print_number(bound.limit, 6)),
         None => number(bound.limit),
     };

@@ -337,6 +337,7 @@ pub(crate) fn page() -> RunRecord {
         seconds: Some(750.4),
         signal: None,
         stopped: None,
+        kin: Default::default(),
     }
 }
 
@@ -491,5 +492,6 @@ pub(crate) fn every_verdict() -> RunRecord {
         seconds: Some(72.2),
         signal: None,
         stopped: None,
+        kin: Default::default(),
     }
 }

@@ -56,9 +56,10 @@ pub fn name(planned: &PlannedCellRecord) -> String {
 
 /// The command that runs one cell again with every flag that shaped the run.
 pub fn rerun(record: &RunRecord, planned: &PlannedCellRecord) -> String {
-    let what = if record.header.slowed.is_some() { "selftest" } else { "run" };
-    let mut words = vec!["tokgate".to_owned(), what.to_owned(), record.header.path.clone()];
-    if let Some(share) = record.header.slowed {
+    let slowed = record.header.slowed;
+    let subcommand = if slowed.is_some() { "selftest" } else { record.header.subcommand() };
+    let mut words = vec!["tokgate".to_owned(), subcommand.to_owned(), record.header.path.clone()];
+    if let Some(share) = slowed {
         words.extend(["--slow".to_owned(), slowdown::percent(share)]);
     }
     words.extend(["-E".to_owned(), selector(planned)]);

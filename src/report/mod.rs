@@ -4,6 +4,7 @@
 //! numbers it shows, `message` what is said of it; the formats arrange that. `sanitise` washes
 //! every foreign text. Only `files`, `outlet` and `progress` touch the world.
 
+pub mod calibration;
 pub mod case;
 pub mod console;
 pub mod count;
@@ -21,6 +22,7 @@ pub mod message;
 pub mod narrate;
 pub mod outlet;
 pub mod part;
+pub mod plan;
 pub mod progress;
 pub mod sanitise;
 mod screen;

@@ -451,11 +451,12 @@ impl State<'_> {
                     continue;
                 }
             };
+            let planned = self.conduct.header.with_those_held(index);
             let mut bench = Bench {
                 index,
                 plan,
                 cell,
-                planned: &self.conduct.header.cells[index],
+                planned: &planned,
                 policy: &plan.suite.policy,
                 gpus,
                 clock: self.clock,

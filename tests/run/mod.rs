@@ -2,6 +2,7 @@
 
 mod baseline;
 mod broken_engines;
+mod calibrated;
 mod command;
 mod engine_metrics;
 mod exit_codes;
@@ -15,6 +16,7 @@ mod limited;
 mod measured;
 mod open_loop;
 mod page;
+mod planned;
 mod prompted;
 pub mod resumed;
 mod revision;

@@ -85,6 +85,11 @@ fn read_or_new(path: &Path, suite: &str, provenance: &Provenance) -> Result<Base
 
 /// Writes a file as a whole, and the folders above it.
 fn store(path: &Path, baseline: &Baseline) -> Result<(), Exit> {
+    keep(path, &baseline.render())
+}
+
+/// Writes a text as a whole file, and the folders above it.
+pub(super) fn keep(path: &Path, text: &str) -> Result<(), Exit> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder
         && let Err(error) = std::fs::create_dir_all(folder)
@@ -92,7 +97,7 @@ fn store(path: &Path, baseline: &Baseline) -> Result<(), Exit> {
         say(&format!("error: cannot create {}: {error}", folder.display()));
         return Err(Exit::Unwritten);
     }
-    files::replace(path, baseline.render().as_bytes()).map_err(|error| {
+    files::replace(path, text.as_bytes()).map_err(|error| {
         say(&format!("error: {error}"));
         Exit::Unwritten
     })

@@ -66,6 +66,7 @@ impl Args {
             fail_fast: false,
             max_fail: None,
             time_limit: None,
+            calibration: None,
         }
     }
 }

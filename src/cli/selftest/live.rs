@@ -78,6 +78,7 @@ impl Flags {
             fail_fast: false,
             max_fail: None,
             time_limit: self.time_limit,
+            calibration: None,
         }
     }
 }

@@ -232,3 +232,47 @@ fn a_floor_of_runs_holds_for_the_share_it_says_as_surely_as_it_says() {
     let seen = share(runs, 92, |rng| 1.0 - loss + launches(rng, 1, 0.0)[0] < 0.95);
     near(seen, 0.95, runs);
 }
+
+#[test]
+fn the_spread_of_launches_keeps_alpha() {
+    let runs = 20_000;
+    for (seed, n) in [(101, 2), (102, 3), (103, 5)] {
+        let missed = |upper: bool, seed| {
+            share(runs, seed, |rng| {
+                let values: Vec<f64> = launches(rng, n, 0.0).iter().map(|it| 100.0 + it).collect();
+                let found = of_launches(&values, None, ALPHA).unwrap();
+                if upper { found.upper.unwrap() < 100.0 } else { found.lower.unwrap() > 100.0 }
+            })
+        };
+        near(missed(true, seed), ALPHA, runs);
+        near(missed(false, seed + 10), ALPHA, runs);
+    }
+    // Beyond the limit is not enough, and with nothing changed a fail is as rare as alpha.
+    let tight = Bound { side: Side::Min, target: 100.0, limit: 99.999 };
+    let failed = share(runs, 120, |rng| {
+        let values: Vec<f64> = launches(rng, 3, 0.0).iter().map(|it| 100.0 + it).collect();
+        limit::judge(&of_launches(&values, None, ALPHA).unwrap(), &tight) == BoundVerdict::Fail
+    });
+    assert!(failed <= ALPHA + doubt(ALPHA, runs), "{failed}");
+}
+
+#[test]
+fn cells_and_their_mean_share_alpha_by_halves() {
+    let runs = 4_000;
+    let cells = 12u64;
+    let red = |halved: bool, seed| {
+        let of = |share: f64| if halved { share / 2.0 } else { share };
+        share(runs, seed, |rng| {
+            let all: Vec<Vec<_>> = (0..cells).map(|_| paired(rng, 4, 0.0, 0.01, 0.0)).collect();
+            let fails = |ratios: &[(Order, f64)], level| {
+                judged(fit(ratios).map(|fit| fit.log_mean(None)), level, 1.0) == BoundVerdict::Fail
+            };
+            let each = family_level(of(ALPHA), cells);
+            all.iter().any(|cell| fails(cell, each)) || fails(&over_cells(&all).unwrap(), of(ALPHA))
+        })
+    };
+    let got = red(true, 131);
+    assert!(got <= ALPHA + doubt(ALPHA, runs), "{got}");
+    // Each with all of alpha would be red nearly twice as often, so this test can see the difference.
+    assert!(red(false, 132) > ALPHA + 2.0 * doubt(ALPHA, runs));
+}

@@ -151,7 +151,8 @@ fn launches<'c>(outcome: &'c CellOutcome, whole: &'c Measurement) -> Vec<&'c Mea
     outcome.rounds.iter().filter_map(of).collect()
 }
 
-fn run(record: &RunRecord) -> Run {
+/// Where the figures of a record come from.
+pub(in crate::record) fn run(record: &RunRecord) -> Run {
     let header = &record.header;
     let launches = || header.launches.iter().zip(&record.launches);
     let engine = |version: Option<&String>| match version {
@@ -195,7 +196,7 @@ fn line(planned: &PlannedCellRecord, metric: Metric, values: BTreeMap<String, f6
 }
 
 /// What is recorded of a cell: what its kind is for, and whatever something is expected of.
-fn metrics(planned: &PlannedCellRecord) -> BTreeSet<Metric> {
+pub(in crate::record) fn metrics(planned: &PlannedCellRecord) -> BTreeSet<Metric> {
     let plain = |base| Metric { base, stat: None, per_gpu: false };
     let median = |base| Metric { base, stat: Some(Stat::P50), per_gpu: false };
     let mut metrics: BTreeSet<Metric> = match planned.kind {
@@ -219,7 +220,7 @@ fn metrics(planned: &PlannedCellRecord) -> BTreeSet<Metric> {
 }
 
 /// The value of a metric, as a judgement estimates it.
-fn value(measured: &Measurement, metric: Metric, gpus: u32) -> Option<f64> {
+pub(in crate::record) fn value(measured: &Measurement, metric: Metric, gpus: u32) -> Option<f64> {
     let observed = measured.observations.get(&metric.base)?;
     let value = interval::value(observed, metric.stat)?;
     let divisor = if metric.per_gpu { f64::from(gpus.max(1)) } else { 1.0 };

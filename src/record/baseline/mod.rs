@@ -15,13 +15,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::provenance::Workload;
+use super::run_record::PlannedCellRecord;
 use crate::measure::Direction;
 use crate::quantity::Tokens;
 
 pub use collect::{Collected, Uncollected, collect};
+pub(super) use collect::{metrics, run, value};
 pub use floor::{Floor, Floors, Left, Number, POWER, Promise, floors, numbers};
 pub use hold::{Misfit, axes};
-pub use read::BaselineError;
+pub(super) use hold::{misfits, other_axes};
+pub use read::{BaselineError, Kept};
+pub(super) use read::{Entry, entries, text};
 
 /// The format that this version writes and reads.
 pub const FORMAT: u32 = 1;
@@ -139,6 +143,18 @@ pub struct Key {
     pub metric: String,
 }
 
+impl Key {
+    /// A metric of a cell.
+    pub fn of(cell: &PlannedCellRecord, metric: &str) -> Key {
+        Key {
+            test: cell.test.clone(),
+            variant: cell.variant.clone(),
+            cell: cell.id.clone(),
+            metric: metric.to_owned(),
+        }
+    }
+}
+
 impl std::fmt::Display for Key {
     /// `decode context=8K,concurrency=128 output-throughput`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -218,8 +234,7 @@ impl Baseline {
         let used = |id: &String| self.cells.iter().any(|line| line.values.contains_key(id));
         self.runs.retain(|run| used(&run.id));
         self.runs.sort_by(|a, b| (&a.started, &a.id).cmp(&(&b.started, &b.id)));
-        self.cells
-            .sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
+        self.cells.sort_by(|a, b| order(&a.key(), &b.key()));
         let cells = &self.cells;
         self.tests.retain(|name, _| cells.iter().any(|line| line.test == *name));
     }
@@ -264,15 +279,18 @@ impl Baseline {
 /// Axis, value as a number where it is one, and as written.
 type AxisOrder<'l> = (&'l str, f64, &'l str);
 
-/// What a line is sorted by: test, variant, axis values as numbers where they are some, metric.
-fn order(line: &CellLine) -> (&str, Option<&str>, Vec<AxisOrder<'_>>, &str) {
-    let axes = line.cell.split(',').map(|part| {
-        let (axis, value) = part.split_once('=').unwrap_or((part, ""));
-        let number = value.parse::<Tokens>().ok().map(|tokens| tokens.0 as f64);
-        let number = number.or_else(|| value.parse::<f64>().ok().filter(|it| it.is_finite()));
-        (axis, number.unwrap_or(f64::MAX), value)
-    });
-    (&line.test, line.variant.as_deref(), axes.collect(), &line.metric)
+/// The order of lines: by test, variant, axis values as numbers where they are some, metric.
+pub(super) fn order(one: &Key, other: &Key) -> std::cmp::Ordering {
+    fn by(key: &Key) -> (&str, Option<&str>, Vec<AxisOrder<'_>>, &str) {
+        let axes = key.cell.split(',').map(|part| {
+            let (axis, value) = part.split_once('=').unwrap_or((part, ""));
+            let number = value.parse::<Tokens>().ok().map(|tokens| tokens.0 as f64);
+            let number = number.or_else(|| value.parse::<f64>().ok().filter(|it| it.is_finite()));
+            (axis, number.unwrap_or(f64::MAX), value)
+        });
+        (&key.test, key.variant.as_deref(), axes.collect(), &key.metric)
+    }
+    by(one).partial_cmp(&by(other)).unwrap_or(std::cmp::Ordering::Equal)
 }
 
 #[cfg(test)]

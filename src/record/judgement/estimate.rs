@@ -4,9 +4,35 @@ use std::time::Duration;
 
 use super::Sight;
 use crate::judge::ratio::of_launches;
+use crate::judge::spread::critical;
 use crate::judge::{Estimate, Method, interval};
 use crate::measure::{Base, Metric, Observations, Stat};
-use crate::record::run_record::NoiseRecord;
+use crate::record::run_record::{Measurement, NoiseRecord, PlannedCellRecord};
+use crate::suite::model::Policy;
+
+/// The standard error of a metric as one launch tells it by its own batches, samples or waves, as a share
+/// of the value. `None` where one launch has no noise to tell: a single reading, a count.
+pub fn error_within(
+    cell: &PlannedCellRecord,
+    measurement: &Measurement,
+    policy: &Policy,
+    gpus: u32,
+    metric: Metric,
+) -> Option<f64> {
+    // Any level would do: the error is taken out of an interval again.
+    let sight = Sight { cell, measurement, policy, gpus, extendable: false, rounds: None };
+    let found = sight.of_one(metric).ok()?;
+    let half = (found.upper? - found.lower?) / 2.0;
+    let df = match found.method {
+        Method::BatchMeans | Method::StudentT => (found.n as f64 - 1.0).max(1.0),
+        // Counts lie about as a normal variable does.
+        Method::Binomial => f64::INFINITY,
+        Method::Exact | Method::Point => return None,
+        Method::Launches | Method::Baseline | Method::Paired => return None,
+    };
+    let error = half / critical(policy.alpha, df) / found.value;
+    Some(error).filter(|error| error.is_finite() && *error >= 0.0)
+}
 
 impl Sight<'_> {
     /// What is estimated of a metric: of several launches by their spread, where a calibration told how

@@ -9,6 +9,7 @@ use crate::judge::paired::{Order, fit, order, over_cells};
 use crate::judge::power::{Design, Question, SURELY, smallest_loss};
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, Side, Verdict, limit};
 use crate::measure::metric::Direction;
+use crate::measure::{Check, Fault};
 use crate::record::run_record::{
     BoundJudgement, CellState, CompareOutcome, CompareRecord, Judgement, PlannedCellRecord,
     RunRecord, VariantRecord,
@@ -27,60 +28,94 @@ enum Lack {
     None(String),
 }
 
-/// What the mean ratio comes to as things stand.
-pub fn compared(record: &RunRecord, compare: &CompareRecord) -> CompareOutcome {
-    let found = cells(record, compare).and_then(|cells| {
+/// What the mean ratio comes to as things stand. `all` are the cells in it, each with the same of the
+/// baseline; the first `settled` of them are known to have figures. Returns how many are now.
+pub(in crate::record) fn compared(
+    record: &RunRecord,
+    compare: &CompareRecord,
+    all: &[(usize, Option<usize>)],
+    settled: usize,
+) -> (usize, CompareOutcome) {
+    let first = (settled.min(all.len())..all.len())
+        .find_map(|at| lack(record, all[at]).map(|lack| (at, lack)));
+    let (settled, found) = match first {
+        Some((at, lack)) => (at, Err(lack)),
+        None => (all.len(), cells(record, compare, all)),
+    };
+    let found = found.and_then(|cells| {
         let over = over_cells(&cells).map_err(|why| Lack::None(why.to_string()))?;
         Ok((cells.len(), over))
     });
-    let (cells, ratios) = match found {
-        Ok(found) => found,
+    let outcome = match found {
+        Ok((cells, ratios)) => {
+            let shown = ratios.iter().map(|(_, ratio)| ratio.exp()).collect();
+            let judgement = judged(record, compare, cells, &ratios);
+            CompareOutcome { ratios: shown, cells, judgement }
+        }
         Err(lack) => {
             let (class, why) = match lack {
                 Lack::Pending(why) => ("not-run", why),
                 Lack::None(why) => ("no-data", format!("no mean ratio: {why}")),
             };
-            let judgement = unjudged(compare, class, &why);
-            return CompareOutcome { ratios: Vec::new(), cells: 0, judgement };
+            let judgement = unjudged(record, compare, class, &why);
+            CompareOutcome { ratios: Vec::new(), cells: 0, judgement }
         }
     };
-    let shown = ratios.iter().map(|(_, ratio)| ratio.exp()).collect();
-    let judgement = judged(record, compare, cells, &ratios);
-    CompareOutcome { ratios: shown, cells, judgement }
+    (settled, outcome)
+}
+
+/// What a cell and the same of the baseline lack to be in a mean, if anything. One that neither engine
+/// can run lacks nothing: it is in no mean.
+fn lack(record: &RunRecord, (own, twin): (usize, Option<usize>)) -> Option<Lack> {
+    let both = [Some(own), twin];
+    let states: Vec<&CellState> =
+        both.iter().flatten().map(|at| &record.cells[*at].state).collect();
+    if states.iter().all(|state| matches!(state, CellState::Unfit { .. })) {
+        return None;
+    }
+    let none = |why: &str| {
+        let planned = &record.header.cells[own];
+        Some(Lack::None(format!("{} {}: {why}", planned.test, planned.id)))
+    };
+    // What broke stays so, whatever else has still to run.
+    for state in &states {
+        match state {
+            CellState::Unfit { message, .. } | CellState::Broken { message, .. } => {
+                return none(message);
+            }
+            CellState::Measured(measurement) => {
+                let invalid = |check: &&Check| check.fault == Some(Fault::Invalid);
+                if let Some(check) = measurement.checks.iter().find(invalid) {
+                    return none(&check.message);
+                }
+            }
+            CellState::NotRun { .. } => {}
+        }
+    }
+    states.iter().find_map(|state| match state {
+        CellState::NotRun { reason } => Some(Lack::Pending(reason.clone())),
+        CellState::Unfit { .. } | CellState::Broken { .. } | CellState::Measured(_) => None,
+    })
 }
 
 /// The log ratios of each cell that is compared, turned so that less is worse; of a cell with several
 /// metrics their mean.
-fn cells(record: &RunRecord, compare: &CompareRecord) -> Result<Vec<Ratios>, Lack> {
+fn cells(
+    record: &RunRecord,
+    compare: &CompareRecord,
+    all: &[(usize, Option<usize>)],
+) -> Result<Vec<Ratios>, Lack> {
     let mut found = Vec::new();
-    for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
-        let metrics = metrics(planned, compare);
-        if planned.variant.as_deref() != Some(&compare.candidate) || metrics.is_empty() {
-            continue;
-        }
-        let name = || format!("{} {}", planned.test, planned.id);
-        let twin = record.twin(planned, &compare.baseline);
-        let states = [Some(&outcome.state), twin.map(|twin| &record.cells[twin].state)];
-        // A cell that fits in neither is none.
-        if states.iter().all(|state| matches!(state, Some(CellState::Unfit { .. }))) {
-            continue;
-        }
-        for state in states.into_iter().flatten() {
-            match state {
-                CellState::NotRun { reason } => return Err(Lack::Pending(reason.clone())),
-                CellState::Unfit { message, .. } | CellState::Broken { message, .. } => {
-                    return Err(Lack::None(format!("{}: {message}", name())));
-                }
-                CellState::Measured(_) => {}
-            }
-        }
+    for (index, _) in all {
+        let (planned, outcome) = (&record.header.cells[*index], &record.cells[*index]);
         let CellState::Measured(measurement) = &outcome.state else { continue };
+        let none = |why: String| Lack::None(format!("{} {}: {why}", planned.test, planned.id));
         let own = outcome.rounds.iter().map(|round| match &round.state {
             CellState::Measured(measurement) => Some(&**measurement),
             CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
         });
         let own: Vec<_> = own.collect();
-        let others = record.others(planned);
+        let others = record.others(*index);
         let sight = Sight {
             cell: planned,
             measurement,
@@ -89,15 +124,18 @@ fn cells(record: &RunRecord, compare: &CompareRecord) -> Result<Vec<Ratios>, Lac
             extendable: extendable(planned.kind),
             rounds: Some(Rounds { own: &own, others: &others, reference: false }),
         };
+        let metrics = metrics(planned, compare);
         let mut sum: Vec<f64> = vec![0.0; compare.pairs as usize];
         for (metric, variant) in &metrics {
-            let ratios = sight.pair_ratios(*metric, variant).map_err(Lack::None)?;
+            let ratios = sight
+                .pair_ratios(*metric, variant)
+                .map_err(|why| none(format!("{metric}: {why}")))?;
             let sign = match metric.base.entry().better {
                 Direction::Higher => 1.0,
                 Direction::Lower => -1.0,
             };
             if ratios.len() != sum.len() {
-                return Err(Lack::None(format!("{} has {} pairs", name(), ratios.len())));
+                return Err(none(format!("it has {} pairs", ratios.len())));
             }
             for (sum, ratio) in sum.iter_mut().zip(ratios) {
                 *sum += sign * ratio / metrics.len() as f64;
@@ -127,15 +165,17 @@ fn metrics<'c>(
     found
 }
 
-fn unjudged(compare: &CompareRecord, class: &str, why: &str) -> Judgement {
-    let bounds = compare.min_mean_ratio.map(|_| BoundJudgement {
+fn unjudged(record: &RunRecord, compare: &CompareRecord, class: &str, why: &str) -> Judgement {
+    // A shard judges no mean, so it lacks none.
+    let limit = compare.min_mean_ratio.filter(|_| record.header.shard.is_none());
+    let bounds = limit.map(|_| BoundJudgement {
         verdict: BoundVerdict::NoData,
         estimate: None,
         sees: None,
         message: format!("mean ratio: {why} ({})", compare.place),
     });
     Judgement {
-        verdict: if compare.min_mean_ratio.is_some() { Verdict::Error } else { Verdict::Measured },
+        verdict: if limit.is_some() { Verdict::Error } else { Verdict::Measured },
         class: Some(class.to_owned()),
         message: Some(why.to_owned()),
         bounds: bounds.into_iter().collect(),
@@ -152,11 +192,11 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, ratios: &Ra
     let bound = Bound { side: Side::Min, target: 1.0, limit };
     let fit = match fit(ratios) {
         Ok(fit) => fit,
-        Err(why) => return unjudged(compare, "no-data", &why.to_string()),
+        Err(why) => return unjudged(record, compare, "no-data", &why.to_string()),
     };
     let estimate = match fit.log_mean(None).estimate(level, Method::Paired) {
         Ok(estimate) => estimate,
-        Err(why) => return unjudged(compare, "no-data", &why.to_string()),
+        Err(why) => return unjudged(record, compare, "no-data", &why.to_string()),
     };
     let question = Question { alpha: level, limit: -limit.ln() };
     let design = Design { factor: fit.factor, df: fit.df };

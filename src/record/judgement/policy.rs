@@ -45,7 +45,11 @@ impl Sight<'_> {
             };
             if binds(record) {
                 broken = true;
-                judged.message = self.line(record, bound, &estimate, judged.verdict, true);
+                let ratio =
+                    record.relative.as_ref().map(|relative| self.compared(record, relative));
+                let ratio = ratio.and_then(Result::ok);
+                judged.message =
+                    self.line(record, bound, &estimate, ratio.as_ref(), judged.verdict, true);
             }
         }
         let doubtful = &[BoundVerdict::Inconclusive];

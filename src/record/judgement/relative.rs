@@ -1,10 +1,10 @@
 //! A figure against recorded runs or another variant: the ratio, its line, and a gain that makes recorded
 //! runs out of date.
 
-use super::{Other, Sight};
+use super::{Lack, Other, Sight, binds};
 use crate::judge::paired::{Pair, fit, log_ratios, order};
 use crate::judge::power::{Design, Question, SURELY, smallest_loss};
-use crate::judge::ratio::{LogMean, Noise, against_runs, family_level};
+use crate::judge::ratio::{LogMean, Noise, against_runs, family_level, logarithms};
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, NoData, limit};
 use crate::measure::Metric;
 use crate::record::baseline::middle;
@@ -39,6 +39,7 @@ impl Sight<'_> {
             });
         };
         let theirs = self.theirs(record.metric, variant)?;
+        self.have_ratios(&theirs, &own, variant)?;
         let paired = variant.paired && theirs.len() == own.len();
         let (found, design, sd) = match paired {
             true => paired_mean(&theirs, &own, noise),
@@ -69,9 +70,22 @@ impl Sight<'_> {
         variant: &VariantRecord,
     ) -> Result<Vec<f64>, String> {
         let (theirs, own) = (self.theirs(metric, variant)?, self.values(metric)?);
+        self.have_ratios(&theirs, &own, variant)?;
         let pairs = pairs(&theirs, &own);
         let ratios = log_ratios(&pairs).map_err(|why| why.to_string())?;
         Ok(ratios.into_iter().map(|(_, ratio)| ratio).collect())
+    }
+
+    /// Says whose value is nothing that a ratio can be made of.
+    fn have_ratios(
+        &self,
+        theirs: &[f64],
+        own: &[f64],
+        variant: &VariantRecord,
+    ) -> Result<(), String> {
+        let name = self.cell.variant.as_deref().unwrap_or("this run");
+        let both = logarithms(theirs, &variant.name).and_then(|_| logarithms(own, name));
+        both.map(|_| ()).map_err(|why| why.to_string())
     }
 
     /// What each launch gave.
@@ -94,7 +108,13 @@ impl Sight<'_> {
     fn theirs(&self, metric: Metric, variant: &VariantRecord) -> Result<Vec<f64>, String> {
         let unknown = || format!("{} has not been measured", variant.name);
         let others = self.rounds.map(|rounds| rounds.others).ok_or_else(unknown)?;
-        let Other { rounds, gpus } = others.get(&variant.name).ok_or_else(unknown)?;
+        let Other { rounds, gpus, lack } = others.get(&variant.name).ok_or_else(unknown)?;
+        match lack {
+            None | Some(Lack::Waits(None)) => {}
+            Some(Lack::Waits(Some(why)) | Lack::Useless(why)) => {
+                return Err(format!("{} has none: {why}", variant.name));
+            }
+        }
         let mut values = Vec::new();
         for measurement in rounds {
             let measurement = measurement.ok_or_else(unknown)?;
@@ -119,16 +139,31 @@ impl Sight<'_> {
         record: &BoundRecord,
         bound: &Bound,
         estimate: &Estimate,
+        ratio: Option<&Compared>,
         verdict: BoundVerdict,
         by_point: bool,
     ) -> String {
-        let compared = record.relative.as_ref().map(|it| (it, self.compared(record, it)));
-        match (compared, self.estimate(record.metric, None)) {
-            (Some((relative, Ok(compared))), Ok(own)) => {
-                wording::ratio(record, relative, own.value, bound, &compared, verdict, by_point)
+        match (&record.relative, ratio, self.estimate(record.metric, None)) {
+            (Some(relative), Some(ratio), Ok(own)) => {
+                wording::ratio(record, relative, own.value, bound, ratio, verdict, by_point)
             }
-            (Some(_), _) | (None, _) => wording::bound(record, bound, estimate, verdict, by_point),
+            (_, _, _) => wording::bound(record, bound, estimate, verdict, by_point),
         }
+    }
+
+    /// Whether all that could fail the cell and has no figure waits for another variant to be measured.
+    pub(super) fn waits(&self, judgement: &Judgement) -> bool {
+        let bounds = self.cell.bounds.iter().zip(&judgement.bounds);
+        let mut lacking = bounds
+            .filter(|(record, judged)| binds(record) && judged.verdict == BoundVerdict::NoData)
+            .peekable();
+        let waits = |record: &BoundRecord| {
+            let variant = record.relative.as_ref().and_then(|relative| relative.variant.as_ref());
+            let others = self.rounds.map(|rounds| rounds.others);
+            let other = variant.zip(others).and_then(|(it, others)| others.get(&it.name));
+            matches!(other.and_then(|other| other.lack.as_ref()), Some(Lack::Waits(_)))
+        };
+        lacking.peek().is_some() && lacking.all(|(record, _)| waits(record))
     }
 
     /// The figure behind an estimate of a bound, and by how much the estimate moves as it does: a ratio

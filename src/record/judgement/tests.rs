@@ -8,6 +8,8 @@ use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
 use crate::suite::model::{InconclusivePolicy, Place, UnjudgedPolicy};
 
+mod launches;
+mod pairs;
 mod relative;
 
 fn place(line: u32) -> Place {

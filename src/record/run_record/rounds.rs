@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use super::kin::variants_of;
 use super::{
-    CellOutcome, CellState, CompareOutcome, Judgement, Measurement, NOT_RUN, PlannedCellRecord,
-    Round, RunRecord, VariantRecord,
+    CellOutcome, CellState, Judgement, Measurement, NOT_RUN, PlannedCellRecord, Round, RunRecord,
 };
+use crate::measure::Fault;
 use crate::measure::pool::pool_all;
-use crate::record::judgement::{self, Other, Rounds};
+use crate::record::judgement::{self, Lack, Other, Rounds};
 
 /// The rounds of a cell that has not run; none of one that is measured once.
 pub(super) fn none(cell: &PlannedCellRecord) -> Vec<Round> {
@@ -46,13 +47,27 @@ impl RunRecord {
         self.cells[index].state = state.clone();
         self.cells[index].seconds = seconds;
         self.cells[index].judgement = self.judge(index, state);
-        if !self.has_variants() {
+        let known = self.kin.of(&self.header);
+        if !known.variants {
             return;
         }
-        for dependent in self.dependents(index) {
+        for dependent in known.dependents(&self.header, index) {
             self.cells[dependent].judgement = self.judge(dependent, &self.cells[dependent].state);
         }
-        self.compare = self.compared();
+        if let Some(place) = known.place.get(&index) {
+            self.kin.settled = self.kin.settled.min(*place);
+            self.compare_all();
+        }
+    }
+
+    /// What the mean ratio of all cells comes to as things stand.
+    pub(super) fn compare_all(&mut self) {
+        let Some(compare) = &self.header.compare else { return };
+        let known = self.kin.of(&self.header);
+        let (settled, outcome) =
+            judgement::overall::compared(self, compare, &known.compared, self.kin.settled);
+        self.kin.settled = settled;
+        self.compare = Some(outcome);
     }
 
     /// Takes over what is known of a cell, as it stands in the record of a shard.
@@ -63,27 +78,11 @@ impl RunRecord {
         }
     }
 
-    fn has_variants(&self) -> bool {
-        self.header.compare.is_some()
-            || self.header.cells.iter().any(|cell| variants_of(cell).next().is_some())
-    }
-
-    /// The cells that are held against that one.
-    fn dependents(&self, index: usize) -> Vec<usize> {
-        let Some(changed) = self.header.cells.get(index) else { return Vec::new() };
-        let of = |cell: &PlannedCellRecord| {
-            cell.test == changed.test
-                && cell.id == changed.id
-                && variants_of(cell).any(|variant| Some(&variant.name) == changed.variant.as_ref())
-        };
-        (0..self.header.cells.len()).filter(|at| of(&self.header.cells[*at])).collect()
-    }
-
     /// What a cell comes to in that state.
     pub(super) fn judge(&self, index: usize, state: &CellState) -> Judgement {
         let cell = &self.header.cells[index];
         let own = measured(self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
-        let others = self.others(cell);
+        let others = self.others(index);
         judgement::judge_rounds(
             cell,
             state,
@@ -96,51 +95,50 @@ impl RunRecord {
     /// Whether nothing is expected of a cell itself, but other cells are held against it.
     fn is_reference(&self, index: usize) -> bool {
         let Some(cell) = self.header.cells.get(index) else { return false };
-        cell.bounds.is_empty() && cell.variant.is_some() && !self.dependents(index).is_empty()
+        cell.bounds.is_empty()
+            && cell.variant.is_some()
+            && !self.kin.of(&self.header).dependents(&self.header, index).is_empty()
     }
 
     /// The figures of the same cell of the variants that one is held against, by variant.
-    pub(in crate::record) fn others(
-        &self,
-        cell: &PlannedCellRecord,
-    ) -> BTreeMap<String, Other<'_>> {
+    pub(in crate::record) fn others(&self, index: usize) -> BTreeMap<String, Other<'_>> {
         let mut found = BTreeMap::new();
-        for variant in variants_of(cell) {
+        let mut variants = variants_of(&self.header.cells[index]).peekable();
+        if variants.peek().is_none() {
+            return found;
+        }
+        let known = self.kin.of(&self.header);
+        for variant in variants {
             if !found.contains_key(&variant.name)
-                && let Some(twin) = self.twin(cell, &variant.name)
+                && let Some(twin) = known.twin(&self.header, index, &variant.name)
+                && let Some(outcome) = self.cells.get(twin)
             {
-                let (planned, outcome) = (&self.header.cells[twin], &self.cells[twin]);
-                let other = Other { rounds: figures(outcome), gpus: self.gpus(planned) };
+                let gpus = self.gpus(&self.header.cells[twin]);
+                let other = Other { rounds: figures(outcome), gpus, lack: lack(&outcome.state) };
                 found.insert(variant.name.clone(), other);
             }
         }
         found
     }
 
-    /// The index of the same cell of another variant.
-    pub(in crate::record) fn twin(&self, cell: &PlannedCellRecord, variant: &str) -> Option<usize> {
-        let same = |other: &PlannedCellRecord| {
-            other.test == cell.test
-                && other.id == cell.id
-                && other.variant.as_deref() == Some(variant)
-        };
-        let at = self.header.cells.iter().position(same)?;
-        (at < self.cells.len()).then_some(at)
-    }
-
     pub(in crate::record) fn gpus(&self, cell: &PlannedCellRecord) -> u32 {
         self.header.launches.get(cell.launch).map_or(1, |launch| launch.gpus)
     }
-
-    pub(super) fn compared(&self) -> Option<CompareOutcome> {
-        self.header.compare.as_ref().map(|compare| judgement::overall::compared(self, compare))
-    }
 }
 
-/// The variants that a cell is held against.
-fn variants_of(cell: &PlannedCellRecord) -> impl Iterator<Item = &VariantRecord> {
-    let relative = cell.bounds.iter().filter_map(|bound| bound.relative.as_ref());
-    relative.filter_map(|relative| relative.variant.as_ref())
+/// Why nothing can be held against a cell in that state.
+fn lack(state: &CellState) -> Option<Lack> {
+    match state {
+        CellState::NotRun { reason } if reason == NOT_RUN => Some(Lack::Waits(None)),
+        CellState::NotRun { reason } => Some(Lack::Waits(Some(reason.clone()))),
+        CellState::Unfit { message, .. } | CellState::Broken { message, .. } => {
+            Some(Lack::Useless(message.clone()))
+        }
+        CellState::Measured(measurement) => {
+            let spoilt = measurement.checks.iter().find(|it| it.fault == Some(Fault::Invalid));
+            spoilt.map(|check| Lack::Useless(check.message.clone()))
+        }
+    }
 }
 
 /// The figures of each launch of a cell; of one that is measured once its own.
