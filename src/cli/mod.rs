@@ -144,7 +144,7 @@ enum Command {
     Schema(schema::Args),
     /// Record runs to hold later ones against, keep or compare them
     Baseline(baseline::Args),
-    /// Measure a suite against itself: how much its launches differ, and what its limits make of it
+    /// Measure how much launches of a suite differ, and what its limits make of that
     Calibrate(calibrate::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),

@@ -144,18 +144,13 @@ fn a_cell_that_broke_in_one_launch_tells_nothing_and_leaves_the_others() {
         let whole = CellState::Measured(Box::new(launch(&[100.0, 101.0], 0.0)));
         let broken = CellState::Broken { class: "time-out".into(), message: "slow\nvery".into() };
         let second = if round == 1 { broken } else { whole.clone() };
-        let third = match &whole {
-            CellState::Measured(measurement) => {
-                let mut measurement = (**measurement).clone();
-                measurement.checks.push(crate::measure::Check {
-                    kind: crate::measure::validity::CheckKind::ClientLag,
-                    fault: Some(crate::measure::Fault::Invalid),
-                    message: "the client was late".into(),
-                });
-                CellState::Measured(Box::new(measurement))
-            }
-            other => other.clone(),
-        };
+        let mut late = launch(&[100.0, 101.0], 0.0);
+        late.checks.push(crate::measure::Check {
+            kind: crate::measure::validity::CheckKind::ClientLag,
+            fault: Some(crate::measure::Fault::Invalid),
+            message: "the client was late".into(),
+        });
+        let third = CellState::Measured(Box::new(late));
         for (cell, state) in [whole, second, third].into_iter().enumerate() {
             both.apply(&Event::CellFinished { cell, round, state, seconds: 1.0 });
         }
