@@ -277,3 +277,6 @@ fn sees(
     // What is lost until the target is reached is lost unseen.
     Some((1.0 - (1.0 - loss) * (-room).exp()).max(0.0))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -236,3 +236,6 @@ fn table<const N: usize>(out: &mut String, rows: &[[String; N]]) {
         out.push('\n');
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,10 +69,7 @@ pub fn figures(of: Figures<'_>, metric: Metric) -> Option<NoiseLine> {
 /// The batches that tell the noise of a metric within its window: of a time per token those of the rate of
 /// a request.
 fn batches(launch: &Measurement, base: Base) -> Option<&[f64]> {
-    let of = match base {
-        Base::Tpot => Base::PerRequestThroughput,
-        other => other,
-    };
+    let of = if base == Base::Tpot { Base::PerRequestThroughput } else { base };
     match launch.observations.get(&of)? {
         Observations::Batches { means, .. } => Some(means),
         Observations::Samples(_)
