@@ -509,7 +509,9 @@ impl RunRecord {
                 }
             };
             if waits && launch.is_none_or(|launch| launch == planned) {
-                self.finish(index, &CellState::NotRun { reason: reason.to_owned() }, 0.0);
+                // Of a cell with several launches some may have taken their time.
+                let seconds = self.cells[index].rounds.iter().map(|round| round.seconds).sum();
+                self.finish(index, &CellState::NotRun { reason: reason.to_owned() }, seconds);
             }
         }
     }
@@ -531,6 +533,7 @@ fn other_engine(before: &crate::engine::Facts, now: &crate::engine::Facts) -> Op
 pub(super) const NOT_RUN: &str = "not run";
 
 mod rounds;
+pub(super) use rounds::figures;
 
 #[cfg(test)]
 pub(crate) mod tests;

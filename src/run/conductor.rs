@@ -295,9 +295,10 @@ impl State<'_> {
         }
     }
 
-    /// What earlier sessions have told of a launch's engines that died.
+    /// What earlier sessions have told of engines of this start that died.
     fn lost_before(&self, cells: &[usize]) -> Losses {
-        let died = cells.iter().filter(|cell| self.conduct.earlier.died.contains(cell));
+        let died = &self.conduct.earlier.died;
+        let died = cells.iter().filter(|cell| died.contains(&(**cell, self.round)));
         Losses::before(died.map(|cell| self.name(*cell)))
     }
 
@@ -307,12 +308,12 @@ impl State<'_> {
 
     /// Whether the engine of a launch may be started once more.
     fn restarts_left(&self, launch: usize, restarts: usize) -> bool {
-        self.conduct.earlier.restarts(launch) + restarts < self.restarts(launch)
+        self.conduct.earlier.restarts(launch, self.round) + restarts < self.restarts(launch)
     }
 
     /// Says that the engine of a launch is started again.
     fn restarted(&self, launch: usize, restarts: usize, why: &str) {
-        let count = self.conduct.earlier.restarts(launch) + restarts;
+        let count = self.conduct.earlier.restarts(launch, self.round) + restarts;
         self.events.send(Event::Warning {
             message: format!(
                 "launch {}: {why}; started again for the remaining cells (restart {count} of {})",

@@ -16,6 +16,7 @@ mod open_loop;
 mod page;
 mod prompted;
 pub mod resumed;
+mod rounds;
 mod selftest;
 mod served;
 mod sharded;

@@ -8,7 +8,7 @@ use crate::judge::lattice::Faults;
 use crate::measure::{Base, Metric, Stat, TestKind};
 use crate::record::RunRecord;
 use crate::record::provenance::Workload;
-use crate::record::run_record::{CellState, Measurement, PlannedCellRecord};
+use crate::record::run_record::{CellState, Measurement, PlannedCellRecord, figures};
 
 /// The values of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,8 @@ pub struct Collected {
     pub run: Run,
     /// What was asked of each test.
     pub tests: BTreeMap<String, Workload>,
-    /// One line for each cell and metric, each with the one value.
+    /// One line for each cell and metric, each with the value of the run; of a cell that was measured in
+    /// several launches with that of each, as if it were a run of its own: see [`launch_id`].
     pub cells: Vec<CellLine>,
 }
 
@@ -95,9 +96,15 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
                     continue;
                 }
                 let gpus = header.launches.get(planned.launch).map_or(1, |launch| launch.gpus);
+                // Fresh launches differ as runs do, and their mean would hide by how much.
+                let launches = figures(outcome);
                 for metric in metrics(planned) {
-                    if let Some(value) = value(measured, metric, gpus) {
-                        lines.push(line(planned, metric, &header.run_id, value));
+                    let values = (0..).zip(launches.iter().flatten()).filter_map(|(round, one)| {
+                        Some((launch_id(&header.run_id, round), value(one, metric, gpus)?))
+                    });
+                    let values: BTreeMap<String, f64> = values.collect();
+                    if !values.is_empty() {
+                        lines.push(line(planned, metric, values));
                     }
                 }
             }
@@ -147,7 +154,16 @@ fn run(record: &RunRecord) -> Run {
     }
 }
 
-fn line(planned: &PlannedCellRecord, metric: Metric, run: &str, value: f64) -> CellLine {
+/// The name of a cell's launch among the runs of a baseline: that of the run, with the number of the launch
+/// from the second on (`0a1b-n2`).
+pub fn launch_id(run: &str, round: u32) -> String {
+    match round {
+        0 => run.to_owned(),
+        round => format!("{run}-n{}", round + 1),
+    }
+}
+
+fn line(planned: &PlannedCellRecord, metric: Metric, values: BTreeMap<String, f64>) -> CellLine {
     let entry = metric.base.entry();
     CellLine {
         test: planned.test.clone(),
@@ -156,7 +172,7 @@ fn line(planned: &PlannedCellRecord, metric: Metric, run: &str, value: f64) -> C
         metric: metric.to_string(),
         unit: entry.unit.to_owned(),
         better: entry.better,
-        values: BTreeMap::from([(run.to_owned(), value)]),
+        values,
     }
 }
 

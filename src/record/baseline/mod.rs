@@ -9,7 +9,7 @@ mod collect;
 mod hold;
 mod read;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -231,8 +231,13 @@ impl Baseline {
             self.cells.retain(|line| !new.contains(&line.key()));
         }
         for run in collected {
-            if !self.runs.iter().any(|known| known.id == run.run.id) {
-                self.runs.push(run.run.clone());
+            // Launches of a cell stand there as runs.
+            let ids = run.cells.iter().flat_map(|line| line.values.keys());
+            let ids: BTreeSet<&String> = ids.chain([&run.run.id]).collect();
+            for id in ids {
+                if !self.runs.iter().any(|known| known.id == *id) {
+                    self.runs.push(Run { id: id.clone(), ..run.run.clone() });
+                }
             }
             for (name, workload) in &run.tests {
                 self.tests.entry(name.clone()).or_insert_with(|| workload.clone());

@@ -21,6 +21,8 @@ type Ratios = Vec<(Order, f64)>;
 
 /// Why there is no mean.
 enum Lack {
+    /// No cell of the plan is compared.
+    Unplanned,
     /// Something has not run yet.
     Pending(String),
     /// It ran, and there is none.
@@ -37,10 +39,18 @@ pub fn compared(record: &RunRecord, compare: &CompareRecord) -> CompareOutcome {
         Ok(found) => found,
         Err(lack) => {
             let (class, why) = match lack {
+                Lack::Unplanned => {
+                    let judgement = shown("no cell of this run is compared".to_owned());
+                    return CompareOutcome { ratios: Vec::new(), cells: 0, judgement };
+                }
                 Lack::Pending(why) => ("not-run", why),
                 Lack::None(why) => ("no-data", format!("no mean ratio: {why}")),
             };
-            let judgement = unjudged(compare, class, &why);
+            // A shard may lack what another one has.
+            let judgement = match record.header.shard {
+                Some(_) => shown(elsewhere(&why)),
+                None => unjudged(compare, class, &why),
+            };
             return CompareOutcome { ratios: Vec::new(), cells: 0, judgement };
         }
     };
@@ -53,11 +63,13 @@ pub fn compared(record: &RunRecord, compare: &CompareRecord) -> CompareOutcome {
 /// metrics their mean.
 fn cells(record: &RunRecord, compare: &CompareRecord) -> Result<Vec<Ratios>, Lack> {
     let mut found = Vec::new();
+    let mut planned_any = false;
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         let metrics = metrics(planned, compare);
         if planned.variant.as_deref() != Some(&compare.candidate) || metrics.is_empty() {
             continue;
         }
+        planned_any = true;
         let name = || format!("{} {}", planned.test, planned.id);
         let twin = record.twin(planned, &compare.baseline);
         let states = [Some(&outcome.state), twin.map(|twin| &record.cells[twin].state)];
@@ -75,6 +87,9 @@ fn cells(record: &RunRecord, compare: &CompareRecord) -> Result<Vec<Ratios>, Lac
             }
         }
         let CellState::Measured(measurement) = &outcome.state else { continue };
+        if let Some(why) = super::relative::invalid(measurement) {
+            return Err(Lack::None(format!("{} does not count: {why}", name())));
+        }
         let own = outcome.rounds.iter().map(|round| match &round.state {
             CellState::Measured(measurement) => Some(&**measurement),
             CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
@@ -105,7 +120,23 @@ fn cells(record: &RunRecord, compare: &CompareRecord) -> Result<Vec<Ratios>, Lac
         }
         found.push((0..).zip(sum).map(|(pair, ratio)| (order(pair), ratio)).collect());
     }
-    Ok(found)
+    if planned_any { Ok(found) } else { Err(Lack::Unplanned) }
+}
+
+/// What is said in place of a verdict.
+fn shown(message: String) -> Judgement {
+    Judgement {
+        verdict: Verdict::Measured,
+        class: None,
+        message: Some(message),
+        bounds: Vec::new(),
+        decided_by: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn elsewhere(message: &str) -> String {
+    format!("{message}; the mean ratio is judged when all shards are merged")
 }
 
 /// The metrics of a cell that are compared in pairs, each once.
@@ -163,6 +194,12 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, ratios: &Ra
     let sees = smallest_loss(design, question, fit.variance.sqrt(), SURELY);
     let found = limit::judge(&estimate, &bound);
     let message = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
+    if record.header.shard.is_some() {
+        return shown(elsewhere(&message));
+    }
+    if compare.min_mean_ratio.is_none() {
+        return shown(message);
+    }
     let judged = |verdict, class: Option<&str>, warnings| Judgement {
         verdict,
         class: class.map(str::to_owned),
@@ -176,13 +213,6 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, ratios: &Ra
         decided_by: Some(0),
         warnings,
     };
-    if compare.min_mean_ratio.is_none() || record.header.shard.is_some() {
-        return Judgement {
-            bounds: Vec::new(),
-            decided_by: None,
-            ..judged(Verdict::Measured, None, Vec::new())
-        };
-    }
     let by_policy = |estimate: &Estimate| match policy.inconclusive {
         InconclusivePolicy::Warn | InconclusivePolicy::Fail => {
             judged(Verdict::Inconclusive, Some("inconclusive"), Vec::new())

@@ -63,6 +63,19 @@ impl RunRecord {
         }
     }
 
+    /// Whether a cell is measured and what it is held against is not yet: its verdict is to come.
+    pub fn awaits(&self, index: usize) -> bool {
+        let (Some(cell), Some(outcome)) = (self.header.cells.get(index), self.cells.get(index))
+        else {
+            return false;
+        };
+        let unrun = |variant: &VariantRecord| {
+            let twin = self.twin(cell, &variant.name).map(|twin| &self.cells[twin].state);
+            matches!(twin, Some(CellState::NotRun { .. }))
+        };
+        matches!(outcome.state, CellState::Measured(_)) && variants_of(cell).any(unrun)
+    }
+
     fn has_variants(&self) -> bool {
         self.header.compare.is_some()
             || self.header.cells.iter().any(|cell| variants_of(cell).next().is_some())

@@ -156,6 +156,7 @@ impl Checker<'_> {
         self.baseline = self.baseline_table(main.baseline.as_ref());
         self.compare = self.compare_table(main.compare.as_ref(), &variants);
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
+        self.mean_of_nothing(main.compare.as_ref(), &expectations);
         let quarantines = self.quarantines(main, &tests, &variants);
         let policy = self.policy(main.policy.as_ref());
         let select = self.select(&typed.select, &tests, &variants);
