@@ -533,6 +533,7 @@ fn other_engine(before: &crate::engine::Facts, now: &crate::engine::Facts) -> Op
 pub(super) const NOT_RUN: &str = "not run";
 
 mod rounds;
+pub use rounds::HELD;
 pub(super) use rounds::figures;
 
 #[cfg(test)]

@@ -210,9 +210,9 @@ impl Cell<'_> {
             .iter()
             .map(|round| match &round.state {
                 CellState::Measured(measurement) => Some(worse(measurement)),
-                CellState::NotRun { .. }
-                | CellState::Unfit { .. }
-                | CellState::Broken { .. } => None,
+                CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => {
+                    None
+                }
             })
             .collect();
         let own: Vec<Option<&Measurement>> = rounds.iter().map(Option::as_ref).collect();

@@ -5,7 +5,7 @@
 use crate::judge::{BoundVerdict, Severity, Verdict};
 use crate::load::FailureClass;
 use crate::record::RunRecord;
-use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
+use crate::record::run_record::{CellOutcome, CellState, HELD, LaunchFailure, PlannedCellRecord};
 use crate::suite::model::{Place, UnjudgedPolicy};
 
 use super::figure;
@@ -197,7 +197,9 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
     let mut unjudged: Vec<String> = Vec::new();
     for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
         // Cells that have no bound at all may be thousands: they are told together.
-        let silent = outcome.judgement.verdict == Verdict::Measured && planned.bounds.is_empty();
+        let held = outcome.judgement.message.as_deref() == Some(HELD);
+        let silent =
+            outcome.judgement.verdict == Verdict::Measured && planned.bounds.is_empty() && !held;
         if silent {
             unjudged.push(name(planned));
         }

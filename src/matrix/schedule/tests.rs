@@ -14,12 +14,13 @@ fn planned(suite: &Sample, select: &[&str]) -> Plan {
     expand(Arc::new(suite.suite()), &Selection { alternatives, skip: Vec::new() }).unwrap()
 }
 
-/// `layout=a 0: 3` for the first round of a launch with three cells; names of variants lead.
+/// `old 0: 3` for the first round of a variant's launch with three cells.
 fn told(plan: &Plan) -> Vec<String> {
     let starts = plan.starts();
     let told = starts.iter().map(|start| {
-        let name = &plan.launches[start.launch].name;
-        format!("{name} {}: {}", start.round, start.cells.len())
+        let launch = &plan.launches[start.launch];
+        let variant = plan.suite.settings[launch.setting as usize].variant.as_deref();
+        format!("{} {}: {}", variant.unwrap_or("engine"), start.round, start.cells.len())
     });
     told.collect()
 }
@@ -52,7 +53,8 @@ fn launches_of_one_layout_are_pairs_and_not_those_of_all() {
     let plan = planned(&layouts(), &[]);
     let starts = plan.starts();
     assert_eq!(starts.len(), 16);
-    let layout = |launch: usize| plan.axis(&plan.cells[plan.launches[launch].cells.start], "layout");
+    let layout =
+        |launch: usize| plan.axis(&plan.cells[plan.launches[launch].cells.start], "layout");
     for pair in starts.chunks(2) {
         let [one, other] = pair else { panic!("{pair:?}") };
         assert_eq!(layout(one.launch), layout(other.launch), "{:?}", told(&plan));
@@ -96,7 +98,10 @@ fn what_only_one_variant_has_is_measured_as_often() {
     assert_eq!(starts.iter().filter(|start| start.cells.contains(&lone)).count(), 4);
     assert_eq!(starts.len(), 8, "it needs no start of its own");
     // Nothing of the other variant is selected: no pairs, and as many launches.
-    assert_eq!(told(&planned(&suite, &["test=prefill"])), ["new 0: 1", "new 1: 1", "new 2: 1", "new 3: 1"]);
+    assert_eq!(
+        told(&planned(&suite, &["test=prefill"])),
+        ["new 0: 1", "new 1: 1", "new 2: 1", "new 3: 1"]
+    );
     assert_eq!(told(&planned(&suite, &["variant=old"])).len(), 4);
 }
 
@@ -119,8 +124,14 @@ fn engines_that_are_running_are_asked_in_turn_for_each_cell() {
     assert_eq!(
         told[..8],
         [
-            "new concurrency=1 0", "old concurrency=1 0", "old concurrency=1 1", "new concurrency=1 1",
-            "new concurrency=1 2", "old concurrency=1 2", "old concurrency=1 3", "new concurrency=1 3",
+            "new concurrency=1 0",
+            "old concurrency=1 0",
+            "old concurrency=1 1",
+            "new concurrency=1 1",
+            "new concurrency=1 2",
+            "old concurrency=1 2",
+            "old concurrency=1 3",
+            "new concurrency=1 3",
         ]
     );
     assert_eq!(told.len(), 20);
@@ -182,7 +193,8 @@ fn variants_that_are_compared_get_the_same_prompts_unless_engines_remember_them(
     assert_eq!(all.len(), running.launches.len());
     // In the part that a shard carries out they are the same as in the whole.
     let part = plan.only(|launch| plan.bundles()[launch] == plan.bundles()[1]);
-    let whole = (0..plan.launches.len()).find(|it| plan.launches[*it].name == part.launches[1].name);
+    let whole =
+        (0..plan.launches.len()).find(|it| plan.launches[*it].name == part.launches[1].name);
     assert_eq!(part.prompts(1), plan.prompts(whole.unwrap()));
 }
 

@@ -9,8 +9,12 @@ use super::{
     CellOutcome, CellState, CompareOutcome, Judgement, Measurement, NOT_RUN, PlannedCellRecord,
     Round, RunRecord, VariantRecord,
 };
+use crate::judge::Verdict;
 use crate::measure::pool::pool_all;
 use crate::record::judgement::{self, Other, Rounds};
+
+/// What is said of a cell that nothing is expected of but to be there for others.
+pub const HELD: &str = "measured for others to be held against";
 
 /// The rounds of a cell that has not run; none of one that is measured once.
 pub(super) fn none(cell: &PlannedCellRecord) -> Vec<Round> {
@@ -97,13 +101,22 @@ impl RunRecord {
         let cell = &self.header.cells[index];
         let own = measured(&self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
         let others = self.others(cell);
-        judgement::judge_rounds(
+        let judged = judgement::judge_rounds(
             cell,
             state,
             &self.header.policy,
             self.gpus(cell),
             Rounds { own: &own, others: &others },
-        )
+        );
+        let unasked = matches!(state, CellState::Measured(_)) && cell.bounds.is_empty();
+        let idle =
+            judged.verdict == Verdict::Measured || judged.class.as_deref() == Some("unjudged");
+        if unasked && idle && self.has_variants() && !self.dependents(index).is_empty() {
+            // It is asked for: others are judged by it.
+            let message = Some(HELD.to_owned());
+            return Judgement { verdict: Verdict::Measured, class: None, message, ..judged };
+        }
+        judged
     }
 
     /// The figures of the same cell of the variants that one is held against, by variant.
@@ -218,3 +231,6 @@ fn pooled(figures: &[&Measurement]) -> Measurement {
     }
     pooled
 }
+
+#[cfg(test)]
+mod tests;

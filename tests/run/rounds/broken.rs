@@ -10,7 +10,8 @@ fn scripted(odd: &str) -> Project {
     let engine = "kind = \"vllm\"\ncommand = [\"bash\", \"engine.sh\", \"{{ port }}\", \"{{ launch.id }}\", \
                   \"{{ launch.dir }}\", \"{{ secret.key }}\"]\nstop.grace = \"2s\"\n[secrets]\n\
                   key = { generate = true }";
-    let suite = SUITE.replace("kind = \"sim\"\nprofile = \"engine.toml\"\nclock = \"CLOCK\"", engine);
+    let suite =
+        SUITE.replace("kind = \"sim\"\nprofile = \"engine.toml\"\nclock = \"CLOCK\"", engine);
     let project = Project::with(&suite.replace("engine.profile = \"new.toml\"", "vars.x = 1"));
     let script = format!(
         "echo \"$2 $3\" >> starts\necho \"my key is $4\"\nprofile=engine.toml\n{odd}\n\
@@ -51,8 +52,14 @@ fn an_engine_that_dies_in_one_launch_costs_the_cell_that_it_dies_in() {
     assert_eq!(
         logs,
         [
-            "engine-new.log", "engine-old.log", "engine-old-n2.log", "engine-new-n2.log",
-            "engine-new-n3.log", "engine-new-n3-2.log", "engine-old-n3.log", "engine-old-n4.log",
+            "engine-new.log",
+            "engine-old.log",
+            "engine-old-n2.log",
+            "engine-new-n2.log",
+            "engine-new-n3.log",
+            "engine-new-n3-2.log",
+            "engine-old-n3.log",
+            "engine-old-n4.log",
             "engine-new-n4.log",
         ]
     );
@@ -74,7 +81,24 @@ fn an_engine_that_dies_in_one_launch_costs_the_cell_that_it_dies_in() {
     assert_eq!(verdict(&ran, "new decode concurrency=2").0, "pass");
     let (found, message) = mean(&ran);
     assert_eq!(found, "error");
-    assert!(message.contains("no mean ratio: decode concurrency=1: in launch 3 of 4: "), "{message}");
+    assert!(
+        message.contains("no mean ratio: decode concurrency=1: in launch 3 of 4: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_engine_that_dies_in_the_last_cell_of_a_launch_ends_that_launch_and_no_later_one() {
+    let project = scripted("case $2 in *-1-n3-0) profile=crash.toml;; esac");
+    let ran = project.run(&["-E", "test=prefill", "-E", "test=decode concurrency=1"]).exits(30);
+    assert_eq!(
+        starts(&ran),
+        ["new 0", "old 0", "old 1", "new 1", "new 2", "old 2", "old 3", "new 3"]
+    );
+    assert_eq!(measured(&ran, "new decode concurrency=1"), 3);
+    assert_eq!((measured(&ran, "new prefill prefill"), ran.having("error").len()), (4, 1));
+    let words = "launch new: the engine died in decode concurrency=1: exit code 3";
+    assert!(ran.record()["warnings"].to_string().contains(words), "{}", ran.record()["warnings"]);
 }
 
 #[test]

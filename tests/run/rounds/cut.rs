@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::resumed::{bytes, journal, start, structure};
 use super::super::written::facts_agree;
-use super::{SLOWER, cells, events, mean, project, starts, verdict};
+use super::{SLOWER, cells, events, mean, project, round, starts, verdict};
 use crate::harness::{Project, Ran, eventually};
 
 /// The journal without the line that would have finished another round than the first `n`.
@@ -27,9 +27,8 @@ fn cut_after(project: &Project, n: usize) -> Vec<u8> {
 /// How often each round of each cell was finished.
 fn rounds(ran: &Ran) -> Vec<(u64, u64)> {
     let finished = events(ran, "cell-finished");
-    let of = |event: &Value, key: &str| event[key].as_u64().unwrap();
     let mut all: Vec<(u64, u64)> =
-        finished.iter().map(|it| (of(it, "cell"), of(it, "round"))).collect();
+        finished.iter().map(|it| (it["cell"].as_u64().unwrap(), round(it))).collect();
     all.sort_unstable();
     all
 }
@@ -45,27 +44,29 @@ fn after_any_round_a_run_ends_as_if_it_had_not_been_cut() {
     let once = project.run(&["--seed", "7"]).exits(10);
     each_once(&once);
     let (structure_once, mean_once) = (structure(&once), mean(&once));
+    let cells_once = cells(&once);
     let whole = bytes(&journal(&project));
     // In the first pair, in the second, at its end, in the last one, before the very last.
     for n in [1, 5, 8, 12, 13, 22, 23] {
         std::fs::write(journal(&project), &whole).unwrap();
         let kept = cut_after(&project, n);
-        let ran = project.tokgate(&["run", "suite.toml", "--no-progress", "--resume", "out"]).exits(10);
+        let ran =
+            project.tokgate(&["run", "suite.toml", "--no-progress", "--resume", "out"]).exits(10);
         assert!(bytes(&journal(&project)).starts_with(&kept));
+        let told = format!(" of 6 cells finished, {n} of 24 measurements");
+        assert!(ran.stderr.contains(&told), "{}", ran.stderr);
         each_once(&ran);
         assert_eq!(structure(&ran), structure_once, "cut after {n}");
         assert_eq!((mean(&ran).0, mean_once.0.clone()), ("fail".into(), "fail".into()));
         facts_agree(&ran);
         // Rounds that were finished are those that they were.
-        for ((name, now), (_, before)) in cells(&ran).iter().zip(cells(&once)) {
-            let kept = String::from_utf8_lossy(&kept);
-            let at = cells(&once).iter().position(|(known, _)| known == name).unwrap();
-            for round in 0..4 {
-                let line = format!("\"cell-finished\":{{\"cell\":{at},\"round\":{round},");
-                if kept.contains(&line) {
-                    assert_eq!(now["rounds"][round], before["rounds"][round], "{name} {round}");
-                }
-            }
+        let kept = String::from_utf8(kept).unwrap();
+        let lines = kept.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let (now, before) = (cells(&ran), cells_once.clone());
+        for event in lines.filter_map(|line| line.get("cell-finished").cloned()) {
+            let at = usize::try_from(event["cell"].as_u64().unwrap()).unwrap();
+            let of = usize::try_from(round(&event)).unwrap();
+            assert_eq!(now[at].1["rounds"][of], before[at].1["rounds"][of], "{}", now[at].0);
         }
     }
     let ran = project.tokgate(&["run", "suite.toml", "--resume", "out"]).exits(10);
@@ -75,8 +76,8 @@ fn after_any_round_a_run_ends_as_if_it_had_not_been_cut() {
 #[test]
 fn a_time_limit_says_how_many_launches_a_cell_has() {
     let project = project("virtual", "");
-    // A start takes about three seconds.
-    let cut = project.run(&["--time-limit", "13s"]).exits(32);
+    // A start takes about a second and a half.
+    let cut = project.run(&["--time-limit", "6s"]).exits(32);
     let told = starts(&cut);
     assert!((3..=7).contains(&told.len()), "the limit of the test does not fit: {told:?}");
     let mut counted = 0;
@@ -113,8 +114,15 @@ fn a_signal_in_the_second_pair_leaves_what_was_measured() {
     assert_eq!(found, "error");
     assert!(message.starts_with("not run: the run was interrupted; "), "{message}");
     let kept = bytes(&journal(&project));
-    let arguments =
-        ["run", "suite.toml", "--no-progress", "-E", "test=decode concurrency=1", "--resume", "out"];
+    let arguments = [
+        "run",
+        "suite.toml",
+        "--no-progress",
+        "-E",
+        "test=decode concurrency=1",
+        "--resume",
+        "out",
+    ];
     let ran = project.tokgate(&arguments).exits(0);
     assert!(bytes(&journal(&project)).starts_with(&kept));
     let planned: Vec<(u64, u64)> = (0..2).flat_map(|cell| (0..4).map(move |r| (cell, r))).collect();

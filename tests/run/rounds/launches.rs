@@ -17,7 +17,8 @@ fn project(more: &str) -> Project {
     project
 }
 
-const DECODE: &str = "[[test]]\nkind = \"decode\"\nduration = \"400ms\"\nmin-tokens = 10\nlaunches = 3\n";
+const DECODE: &str =
+    "[[test]]\nkind = \"decode\"\nduration = \"400ms\"\nmin-tokens = 10\nlaunches = 3\n";
 
 fn estimate(ran: &Ran, name: &str, bound: usize) -> Value {
     cell(ran, name)["judgement"]["bounds"][bound]["estimate"].clone()
@@ -39,7 +40,8 @@ fn the_interval_of_several_launches_is_that_of_their_spread() {
         .unwrap()
         .iter()
         .map(|round| {
-            let batches = &round["state"]["measured"]["observations"]["output-throughput"]["batches"];
+            let batches =
+                &round["state"]["measured"]["observations"]["output-throughput"]["batches"];
             batches["rate"].as_f64().unwrap()
         })
         .collect();
@@ -74,7 +76,10 @@ fn a_start_is_judged_by_the_spread_of_starts() {
     assert_eq!(events(&ran, "cell-finished").len(), 4);
     let ran = project(&suite.replace("launches = 3\n", "")).run(&[]).exits(0);
     let (_, message) = verdict(&ran, " startup startup");
-    assert!(message.contains("point, in this launch") || !message.contains("launches"), "{message}");
+    assert!(
+        message.contains("point, in this launch") || !message.contains("launches"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -84,9 +89,8 @@ fn launches_are_runs_to_a_baseline_on_either_side() {
     project.tokgate(&["baseline", "record", "suite.toml", "--runs", "2", "--seed", "11"]).exits(0);
     let file = std::fs::read_to_string(project.path().join("b.jsonl")).unwrap();
     let lines = || file.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let runs: Vec<String> = lines()
-        .filter_map(|line| line["run"]["id"].as_str().map(str::to_owned))
-        .collect();
+    let runs: Vec<String> =
+        lines().filter_map(|line| line["run"]["id"].as_str().map(str::to_owned)).collect();
     assert_eq!(runs.len(), 6, "{file}");
     assert_eq!(runs.iter().filter(|id| id.ends_with("-n2")).count(), 2, "{runs:?}");
     for cell in lines().filter_map(|line| line.get("cell").cloned()) {
@@ -136,9 +140,11 @@ fn variants_that_are_not_paired_are_held_by_the_spread_of_both() {
     let project = unpaired("");
     let shards = [1, 2].map(|m| {
         let shard = format!("{m}/2");
-        let ran = project.tokgate(&["run", "suite.toml", "--shard", &shard, "--out", &format!("s{m}")]);
+        let ran =
+            project.tokgate(&["run", "suite.toml", "--shard", &shard, "--out", &format!("s{m}")]);
         ran.exits(0);
-        let record = std::fs::read_to_string(project.path().join(format!("s{m}/record.json"))).unwrap();
+        let record =
+            std::fs::read_to_string(project.path().join(format!("s{m}/record.json"))).unwrap();
         serde_json::from_str::<Value>(&record).unwrap()["cells"].as_array().unwrap().len()
     });
     assert_eq!(shards, [4, 0]);
@@ -184,7 +190,8 @@ fn selftest_makes_all_launches_of_a_cell_worse_and_not_what_it_is_held_against()
     let told = project.tokgate(&["selftest", "out"]).exits(0);
     assert!(told.stderr.contains("the one limit notices a loss of 20 %"), "{}", told.stderr);
     // A pair of equal engines with a limit that is far notices nothing.
-    let far = super::SUITE.replace("CLOCK", "virtual").replace("min-ratio = 0.97", "min-ratio = 0.5");
+    let far =
+        super::SUITE.replace("CLOCK", "virtual").replace("min-ratio = 0.97", "min-ratio = 0.5");
     let gate = super::project("virtual", "");
     gate.file("suite.toml", &far);
     gate.run(&["--seed", "7"]).exits(0);

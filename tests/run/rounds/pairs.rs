@@ -13,18 +13,35 @@ fn equal_engines_pass_and_each_ratio_says_what_it_could_have_seen() {
     for id in ["concurrency=1", "concurrency=2"] {
         let (verdict, message) = verdict(&ran, &format!("new decode {id}"));
         assert_eq!(verdict, "pass", "{message}");
-        for words in ["tok/s is 1.000 of old's ", " [1.000, 1.000] ≥ 0.97 (4 pairs, clear, sees losses"] {
+        for words in
+            ["tok/s is 1.000 of old's ", " [1.000, 1.000] ≥ 0.97 (4 pairs, clear, sees losses"]
+        {
             assert!(message.contains(words), "{message}");
         }
         // Three ratios, and the mean takes half of the level.
         assert!(message.contains("one of 6 comparisons"), "{message}");
-        assert_eq!(cell(&ran, &format!("old decode {id}"))["judgement"]["verdict"], "measured");
+        let held = ("measured".to_owned(), "measured for others to be held against".to_owned());
+        assert_eq!(super::verdict(&ran, &format!("old decode {id}")), held);
     }
+    assert!(!ran.stdout.contains("nothing is expected of"), "{}", ran.stdout);
     let (verdict, message) = mean(&ran);
     assert_eq!(verdict, "pass", "{message}");
-    assert!(message.contains("of old over 3 cells [1.000, 1.000] ≥ 0.99 (4 pairs, clear"), "{message}");
+    assert!(
+        message.contains("of old over 3 cells [1.000, 1.000] ≥ 0.99 (4 pairs, clear"),
+        "{message}"
+    );
     let rounds = cell(&ran, "new decode concurrency=1")["rounds"].as_array().unwrap().len();
     assert_eq!((rounds, measured(&ran, "new decode concurrency=1")), (4, 4));
+}
+
+#[test]
+fn what_others_are_held_against_is_asked_for() {
+    let suite = SUITE.replace("CLOCK", "virtual");
+    let project = project("virtual", "");
+    project.file("suite.toml", &suite.replace("[policy]", "[policy]\nunjudged = \"error\""));
+    project.run(&["-E", "test=decode"]).exits(0);
+    // By itself it is not.
+    project.run(&["-E", "test=decode variant=old"]).exits(20);
 }
 
 #[test]
@@ -32,7 +49,10 @@ fn a_slower_cell_is_red_and_no_other() {
     let ran = project("virtual", SLOWER).run(&["--seed", "7"]).exits(10);
     assert_eq!(ran.having("fail"), ["decode concurrency=2"]);
     let (_, message) = verdict(&ran, "new decode concurrency=2");
-    assert!(message.contains(" is 0.909 of old's ") && message.contains(" < 0.97 (4 pairs, "), "{message}");
+    assert!(
+        message.contains(" is 0.909 of old's ") && message.contains(" < 0.97 (4 pairs, "),
+        "{message}"
+    );
     assert_eq!(verdict(&ran, "new decode concurrency=1").0, "pass");
     // A third of ln 0.909 is a loss of 3.1 % in the mean.
     let (verdict, message) = mean(&ran);

@@ -14,13 +14,15 @@ use crate::harness::Project;
 #[test]
 #[ignore = "it is an engine"]
 fn as_engine() {
-    let listener = TcpListener::bind(format!("127.0.0.1:{}", std::env::var("PORT").unwrap())).unwrap();
+    let listener =
+        TcpListener::bind(format!("127.0.0.1:{}", std::env::var("PORT").unwrap())).unwrap();
     for stream in listener.incoming().map_while(Result::ok) {
         std::thread::spawn(move || {
             let kept: Mutex<Vec<Value>> = Mutex::default();
             while answer(&stream, &kept).is_some() {
                 let mut said = std::fs::File::options();
-                let mut said = said.append(true).create(true).open(std::env::var("SAID").unwrap()).unwrap();
+                let mut said =
+                    said.append(true).create(true).open(std::env::var("SAID").unwrap()).unwrap();
                 for body in std::mem::take(&mut *kept.lock().unwrap()) {
                     said.write_all(format!("{body}\n").as_bytes()).unwrap();
                 }

@@ -3,7 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
-use super::{ENGINE, SLOWER, cell, events, mean, measured, verdict};
+use super::{ENGINE, SLOWER, cell, events, mean, measured, round, verdict};
 use crate::harness::{Project, Ran, eventually};
 
 /// A simulated engine in a process of its own.
@@ -76,7 +76,7 @@ fn order(ran: &Ran) -> Vec<String> {
         let at = usize::try_from(event["cell"].as_u64().unwrap()).unwrap();
         let planned = &record["header"]["cells"][at];
         let id = planned["id"].as_str().unwrap().strip_prefix("concurrency=").unwrap();
-        format!("{} {id} {}", planned["variant"].as_str().unwrap(), event["round"])
+        format!("{} {id} {}", planned["variant"].as_str().unwrap(), round(event))
     });
     told.collect()
 }
@@ -90,7 +90,11 @@ fn cells_are_asked_of_both_in_turn_and_the_slower_engine_is_found() {
         ["new 1 0", "old 1 0", "old 1 1", "new 1 1", "new 1 2", "old 1 2", "old 1 3", "new 1 3"]
     );
     assert_eq!(order(&ran).len(), 16);
-    assert!(ran.having("fail").contains(&"decode concurrency=2".to_owned()), "{:?}", ran.verdicts());
+    assert!(
+        ran.having("fail").contains(&"decode concurrency=2".to_owned()),
+        "{:?}",
+        ran.verdicts()
+    );
     let (_, message) = verdict(&ran, "new decode concurrency=2");
     assert!(message.contains(" of old's ") && message.contains("4 pairs"), "{message}");
     for name in ["old decode concurrency=1", "new decode concurrency=1"] {
@@ -107,7 +111,10 @@ fn an_engine_that_dies_costs_its_cells_and_the_other_is_asked_on() {
     let dead = "new decode concurrency=1";
     let (found, message) = verdict(&ran, dead);
     assert_eq!(found, "error");
-    assert!(message.contains("in launch ") && message.contains(" of 4: the engine does"), "{message}");
+    assert!(
+        message.contains("in launch ") && message.contains(" of 4: the engine does"),
+        "{message}"
+    );
     assert!(measured(&ran, dead) >= 1);
     let (found, message) = verdict(&ran, "new decode concurrency=2");
     assert_eq!(found, "error");

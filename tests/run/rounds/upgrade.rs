@@ -27,14 +27,22 @@ fn upgrade(slow: &str) -> Ran {
 fn an_unchanged_engine_is_green_although_launches_differ() {
     let ran = upgrade("").exits(0);
     assert_eq!(starts(&ran).len(), 16);
-    assert_eq!((ran.having("pass").len(), ran.having("measured").len()), (9, 9), "{:?}", ran.verdicts());
+    assert_eq!(
+        (ran.having("pass").len(), ran.having("measured").len()),
+        (9, 9),
+        "{:?}",
+        ran.verdicts()
+    );
     let (found, message) = mean(&ran);
     assert_eq!(found, "pass", "{message}");
     assert!(message.contains("over 9 cells") && message.contains("8 pairs"), "{message}");
     // Every ratio has an interval that is not empty, and says what it could have seen.
     for (name, _) in super::cells(&ran).iter().filter(|(name, _)| name.starts_with("new")) {
         let (_, message) = verdict(&ran, name);
-        assert!(message.contains("sees losses from ") && message.contains("one of 18 "), "{message}");
+        assert!(
+            message.contains("sees losses from ") && message.contains("one of 18 "),
+            "{message}"
+        );
         let cell = super::cell(&ran, name);
         let estimate = &cell["judgement"]["bounds"][0]["estimate"];
         assert!(estimate["lower"].as_f64() < estimate["upper"].as_f64(), "{estimate}");
