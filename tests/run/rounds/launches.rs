@@ -171,21 +171,23 @@ fn selftest_makes_all_launches_of_a_cell_worse_and_not_what_it_is_held_against()
     let paired = super::project("virtual", "");
     paired.run(&["--seed", "7"]).exits(0);
     let told = paired.tokgate(&["selftest", "out"]).exits(0);
-    let row = |metric: &str| {
+    // Cells, and how many of them fail at 1, 2, 5, 10 and 20 %.
+    let row = |told: &Ran, metric: &str| {
         let line = told.stdout.lines().find(|line| line.contains(metric));
         let line = line.unwrap_or_else(|| panic!("{}", told.stdout));
         let words: Vec<&str> = line.split_whitespace().collect();
         words[words.len() - 6..].join(" ")
     };
-    // Without noise 2 % are within 0.97 and 5 % are not; the prefill's limit is 1.05.
-    assert_eq!(row("output-throughput"), "2 0 0 2 2 2", "{}", told.stdout);
-    assert_eq!(row("ttft.p50"), "1 0 0 0 1 1", "{}", told.stdout);
+    // Without noise 2 % are within 0.97 and 5 % are not; the prefill's limit is 1.06.
+    assert_eq!(row(&told, "output-throughput"), "2 0 0 2 2 2", "{}", told.stdout);
+    assert_eq!(row(&told, "ttft.p50"), "1 0 0 0 1 1", "{}", told.stdout);
 
     let floor = "[[expect]]\nmetric = \"output-throughput\"\nmin = 96\n";
     let project = project(&format!("{DECODE}{floor}"));
     project.run(&["--seed", "7"]);
     let told = project.tokgate(&["selftest", "out"]).exits(0);
-    assert!(told.stderr.contains("the one limit notices a loss of 20 %"), "{}", told.stderr);
+    // By the spread of three launches; the batches of one are far too coarse to prove as much.
+    assert_eq!(row(&told, "output-throughput"), "1 0 0 1 1 1", "{}", told.stdout);
     // A pair of equal engines with a limit that is far notices nothing.
     let far =
         super::SUITE.replace("CLOCK", "virtual").replace("min-ratio = 0.97", "min-ratio = 0.5");
