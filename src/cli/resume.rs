@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::record::journal::{self, ReadError};
-use crate::record::run_record::RunHeader;
+use crate::record::run_record::{CellOutcome, CellState, RunHeader};
 use crate::record::{History, slowdown};
 use crate::report::count::plural;
 use crate::report::message;
@@ -135,9 +135,7 @@ pub fn decide(
             plural(contents.torn as usize, "byte")
         ));
     }
-    let done = history.earlier.finished.len();
-    let all = history.record.cells.len();
-    say(&format!("resumes the run in {dir}: {done} of {} finished", plural(all, "cell")));
+    say(&format!("resumes the run in {dir}: {}", progress(&history)));
     Ok(Course::Resume(Box::new(Unfinished { history, whole: contents.whole })))
 }
 
@@ -177,6 +175,20 @@ fn hindered(asked: &Resume, obstacle: &Obstacle, shown: &Path) -> Result<Course,
             Err(exit)
         }
     }
+}
+
+/// `5 of 8 cells finished`; where cells are measured in several launches, also how many times they were.
+fn progress(history: &History) -> String {
+    let cells = &history.record.cells;
+    let whole = cells.iter().filter(|cell| !matches!(cell.state, CellState::NotRun { .. })).count();
+    let mut said = format!("{whole} of {} finished", plural(cells.len(), "cell"));
+    let rounds = |cell: &CellOutcome| cell.rounds.len().max(1);
+    let all: usize = cells.iter().map(rounds).sum();
+    if all > cells.len() {
+        let done = history.earlier.finished.len();
+        said.push_str(&format!(", {done} of {}", plural(all, "measurement")));
+    }
+    said
 }
 
 /// In which ways the run that began is not the one that is asked for now; empty where it is.
@@ -299,9 +311,8 @@ pub fn farewell(previous: &Path, shown: &Path) -> Vec<String> {
     let whole = |history: &History| history.ended || history.record.header.slowed.is_some();
     if let Some(history) = history.filter(|history| !whole(history)) {
         said.push(format!(
-            "it is unfinished ({} of {} finished); to go on with it: {}",
-            history.earlier.finished.len(),
-            plural(history.record.cells.len(), "cell"),
+            "it is unfinished ({}); to go on with it: {}",
+            progress(&history),
             command(&history.record.header, &[], shown)
         ));
     }

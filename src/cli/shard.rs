@@ -16,8 +16,8 @@ use super::say;
 /// Flags that split a suite over several machines.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Sharding {
-    /// Only the m-th of n parts: whole launches, split so that each part takes about as long; `tokgate
-    /// merge` joins them
+    /// Only the m-th of n parts: whole launches, split so that each part takes about as long, those that are
+    /// compared together; `tokgate merge` joins them
     #[arg(long, value_name = "M/N", value_parser = |text: &str| text.parse::<Shard>().map_err(|e| e.to_string()))]
     pub shard: Option<Shard>,
     /// Split by the times in this record of an earlier run, the same file for all shards [default: as
@@ -72,7 +72,7 @@ impl Sharding {
             }
             None => (Timings::default(), None),
         };
-        let owners = split(&plan.times(&times), shard.of);
+        let owners = split(&plan.times(&times), &plan.together(), shard.of);
         Ok(Some(Split { whole: plan.clone(), shard, owners, timings }))
     }
 }

@@ -24,7 +24,7 @@ use super::twin;
 use super::verify;
 use super::{Cell, Plan, PlannedLaunch, Selection, Trouble};
 use crate::measure::TestKind;
-use crate::suite::model::{Against, Reference, Suite, Test};
+use crate::suite::model::{Reference, Suite, Test};
 
 /// More cells than anyone runs; a matrix beyond it is a mistake.
 const MAX_CELLS: u128 = 10_000_000;
@@ -135,18 +135,21 @@ fn select(suite: &Suite, selection: &Selection, index: &Index, cells: &mut Vec<C
     };
     let mut needed: HashSet<(u32, u32, Box<[u16]>)> = HashSet::new();
     if index.has_variants() || suite.compare.is_some() {
-        for cell in cells.iter().filter(|cell| chosen(cell)) {
-            let twin = |setting: u32| (setting, cell.test, cell.point.clone());
-            for bound in index.bounds(suite, cell) {
-                if let Some(Against { reference: Reference::Variant(setting), .. }) = bound.against
-                {
-                    needed.insert(twin(setting));
+        let mut wanted: Vec<Cell> = cells.iter().filter(|cell| chosen(cell)).cloned().collect();
+        while let Some(cell) = wanted.pop() {
+            let variants = index.bounds(suite, &cell).into_iter().filter_map(|bound| {
+                match bound.against?.reference {
+                    Reference::Variant(setting) => Some(setting),
+                    Reference::File(_) | Reference::Git { .. } => None,
                 }
-            }
-            if let Some(compare) = &suite.compare
-                && cell.setting == compare.candidate
-            {
-                needed.insert(twin(compare.baseline));
+            });
+            let compared = suite.compare.as_ref().filter(|it| it.candidate == cell.setting);
+            let baseline = compared.map(|compare| compare.baseline);
+            for setting in variants.chain(baseline) {
+                // What those are held against is needed too.
+                if needed.insert((setting, cell.test, cell.point.clone())) {
+                    wanted.push(Cell { setting, ..cell.clone() });
+                }
             }
         }
     }

@@ -161,6 +161,11 @@ impl SampleTest {
         self
     }
 
+    pub(crate) fn launches(mut self, launches: u32) -> SampleTest {
+        self.0.launches = launches;
+        self
+    }
+
     pub(crate) fn exclude(mut self, text: &str) -> SampleTest {
         self.0.exclude.push(selector(text));
         self
@@ -303,6 +308,21 @@ impl Sample {
             })
             .collect();
         self
+    }
+
+    /// Compares two variants, by their index, in so many pairs.
+    pub(crate) fn compared(mut self, baseline: u32, candidate: u32, pairs: u32) -> Sample {
+        let (place, span) = (at(30), 0..0);
+        let compare = Compare { baseline, candidate, pairs, min_mean_ratio: None, place, span };
+        self.suite.compare = Some(compare);
+        self
+    }
+
+    /// At least that share of what a variant, by its index, has.
+    pub(crate) fn share_of(self, variant: u32, test: &str, metric: &str, filter: &str) -> Sample {
+        let against = Against { reference: Reference::Variant(variant), place: at(31) };
+        let limits = Limits::Ratio { value: 0.97, against, place: at(32), span: 0..0 };
+        self.expect(test, metric, Side::Min, limits, 0.0, filter)
     }
 
     pub(crate) fn test(mut self, test: SampleTest) -> Sample {

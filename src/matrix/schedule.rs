@@ -4,11 +4,11 @@
 //! measured in fresh launches (rounds). Variants that are compared are measured in pairs, in whole ABBA
 //! blocks: what drifts over hours befalls both alike. It decides orders, and starts nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Cell, Plan, PlannedLaunch};
 use crate::judge::paired::{Order, order};
-use crate::suite::model::{Against, Compare, EngineSource, Reference, Suite};
+use crate::suite::model::{Against, Compare, EngineSource, Limits, Reference, Suite};
 
 /// One start of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,11 +80,30 @@ impl Plan {
         let twins = self.twins(compare.baseline);
         for cell in self.cells.iter().filter(|cell| cell.setting == compare.candidate) {
             let Some(twin) = twins.get(&(cell.test, &*cell.point)) else { continue };
-            let (one, other) = (
-                root(&mut first, cell.launch as usize),
-                root(&mut first, self.cells[*twin].launch as usize),
-            );
-            first[one.max(other)] = one.min(other);
+            unite(&mut first, cell.launch, self.cells[*twin].launch);
+        }
+        (0..first.len()).map(|launch| root(&mut first, launch)).collect()
+    }
+
+    /// For each launch the first of those that one machine must carry out together, itself included: its
+    /// bundle, and the launches of variants that its cells are held against.
+    pub fn together(&self) -> Vec<usize> {
+        let mut first = self.bundles();
+        if !self.index.has_variants() {
+            return first;
+        }
+        let mut twins = HashMap::new();
+        for cell in &self.cells {
+            for bound in self.bounds(cell) {
+                let Some(Against { reference: Reference::Variant(setting), .. }) = bound.against
+                else {
+                    continue;
+                };
+                let twins = twins.entry(setting).or_insert_with(|| self.twins(setting));
+                if let Some(twin) = twins.get(&(cell.test, &*cell.point)) {
+                    unite(&mut first, cell.launch, self.cells[*twin].launch);
+                }
+            }
         }
         (0..first.len()).map(|launch| root(&mut first, launch)).collect()
     }
@@ -102,21 +121,41 @@ impl Plan {
         self.launches[first].number
     }
 
-    /// Every start of an engine, in order.
+    /// Every start of an engine, in order. Launches that others are held against come first, so that those
+    /// have their verdict when they are measured.
     pub fn starts(&self) -> Vec<Start> {
         let bundles = self.bundles();
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (launch, bundle) in bundles.iter().enumerate() {
             members.entry(*bundle).or_default().push(launch);
         }
+        let references = self.references();
+        let waits = |launch: &usize| !references.contains(&self.launches[*launch].setting);
+        let mut members: Vec<Vec<usize>> = members.into_values().collect();
+        if !references.is_empty() {
+            members.sort_by_key(|launches| launches.iter().any(waits));
+        }
         let mut starts = Vec::new();
-        for launches in members.values() {
+        for launches in &members {
             match &self.suite.compare {
                 Some(compare) if launches.len() > 1 => self.pairs(compare, launches, &mut starts),
                 Some(_) | None => self.in_turn(launches, &mut starts),
             }
         }
         starts
+    }
+
+    /// The variants that bounds of others are shares of.
+    fn references(&self) -> BTreeSet<u32> {
+        let bounds = self.suite.expectations.iter().flat_map(|it| &it.bounds);
+        let variant = |limits: &Limits| match limits {
+            Limits::Ratio { against, .. } => match against.reference {
+                Reference::Variant(setting) => Some(setting),
+                Reference::File(_) | Reference::Git { .. } => None,
+            },
+            Limits::Scalar { .. } | Limits::Grid(_) => None,
+        };
+        bounds.filter_map(|(_, limits)| variant(limits)).collect()
     }
 
     /// The starts of engines that are compared with none: all of one, then all of the next.
@@ -183,6 +222,12 @@ impl Plan {
     }
 }
 
+/// Puts two launches into one set.
+fn unite(first: &mut [usize], one: u32, other: u32) {
+    let (one, other) = (root(first, one as usize), root(first, other as usize));
+    first[one.max(other)] = one.min(other);
+}
+
 fn root(first: &mut [usize], mut at: usize) -> usize {
     while first[at] != at {
         first[at] = first[first[at]];
@@ -190,3 +235,6 @@ fn root(first: &mut [usize], mut at: usize) -> usize {
     }
     at
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! Shards: the launches of a plan split over several machines.
 //!
 //! Which shard carries out which launch is a pure function of the plan and of the times that a record
-//! tells, so that every machine comes to the same split without asking another. A launch is never split.
+//! tells, so that every machine comes to the same split without asking another. A launch is never split, nor
+//! are launches whose figures are held against each other: two machines differ by more than two engines.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,29 +84,35 @@ impl FromStr for Shard {
 pub struct Timings {
     /// From start to ready, by the launch's name.
     pub starts: BTreeMap<String, Duration>,
-    /// By class name and id of the cell.
+    /// By class name and id of the cell; of one that was measured in several launches, of one of them.
     pub cells: BTreeMap<(String, String), Duration>,
 }
 
-/// The shard of each launch, from 1: the longest launch first, each to the shard that has least to do so
-/// far. Where several have as little, the one with fewest launches gets it, then the first; of launches
-/// that take as long, the first of the plan comes first.
+/// The shard of each launch, from 1. `together` names for each the first of those that must stay with it
+/// ([`Plan::together`]); such a bundle is split as one. The longest bundle first, each to the shard that has
+/// least to do so far. Where several have as little, the one with fewest bundles gets it, then the first; of
+/// bundles that take as long, the first of the plan comes first.
 ///
 /// No shard takes longer than 4/3 − 1/(3 × `shards`) of what the best split would.
-pub fn split(times: &[Duration], shards: u32) -> Vec<u32> {
-    let mut order: Vec<usize> = (0..times.len()).collect();
-    order.sort_by_key(|launch| std::cmp::Reverse(times[*launch]));
-    // Of more shards than launches, those behind stay empty.
-    let filled = times.len().min(shards as usize);
-    let mut work = vec![(Duration::ZERO, 0usize); filled];
-    let mut owners = vec![0; times.len()];
-    for launch in order {
-        let least = (0..filled).min_by_key(|shard| work[*shard]).unwrap_or(0);
-        work[least].0 = work[least].0.saturating_add(times[launch]);
-        work[least].1 += 1;
-        owners[launch] = least as u32 + 1;
+pub fn split(times: &[Duration], together: &[usize], shards: u32) -> Vec<u32> {
+    let mut bundles: BTreeMap<usize, Duration> = BTreeMap::new();
+    for (time, first) in times.iter().zip(together) {
+        let whole = bundles.entry(*first).or_default();
+        *whole = whole.saturating_add(*time);
     }
-    owners
+    let mut order: Vec<(usize, Duration)> = bundles.into_iter().collect();
+    order.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    // Of more shards than bundles, those behind stay empty.
+    let filled = order.len().min(shards as usize);
+    let mut work = vec![(Duration::ZERO, 0usize); filled];
+    let mut owners: BTreeMap<usize, u32> = BTreeMap::new();
+    for (bundle, time) in order {
+        let least = (0..filled).min_by_key(|shard| work[*shard]).unwrap_or(0);
+        work[least].0 = work[least].0.saturating_add(time);
+        work[least].1 += 1;
+        owners.insert(bundle, least as u32 + 1);
+    }
+    together.iter().map(|first| owners.get(first).copied().unwrap_or(1)).collect()
 }
 
 impl Plan {
@@ -114,11 +121,12 @@ impl Plan {
     pub fn times(&self, recorded: &Timings) -> Vec<Duration> {
         let whole = |time: Duration| Duration::from_millis(time.as_millis() as u64);
         let cell = |cell: &Cell| {
-            // A record tells of all rounds together. Without one no key has to be made for each cell.
+            // Without a record no key has to be made for each cell.
             let known = (!recorded.cells.is_empty())
                 .then(|| recorded.cells.get(&(self.classname(cell), self.cell_id(cell))))
                 .flatten();
-            whole(known.copied().unwrap_or_else(|| self.estimate(cell) * self.rounds(cell)))
+            let once = known.copied().unwrap_or_else(|| self.estimate(cell));
+            whole(once.saturating_mul(self.rounds(cell)))
         };
         let launch = |launch: &PlannedLaunch| {
             let guess = self.start_of(launch);
@@ -164,6 +172,11 @@ mod tests {
     use crate::matrix::sample::{self, Sample};
     use crate::matrix::{Selection, expand};
 
+    /// A split of launches of which none must stay with another.
+    fn split(times: &[Duration], shards: u32) -> Vec<u32> {
+        super::split(times, &(0..times.len()).collect::<Vec<_>>(), shards)
+    }
+
     fn seconds(times: &[u64]) -> Vec<Duration> {
         times.iter().map(|time| Duration::from_secs(*time)).collect()
     }
@@ -196,7 +209,38 @@ mod tests {
         assert_eq!(split(&[Duration::MAX; 3], 1), [1, 1, 1]);
     }
 
+    #[test]
+    fn a_bundle_is_split_as_one_launch_that_takes_as_long_as_all_of_it() {
+        let owners = super::split(&seconds(&[4, 3, 5, 4, 1]), &[0, 1, 2, 0, 1], 2);
+        assert_eq!(owners, [1, 2, 2, 1, 2], "eight against three and one and five");
+        let owners = super::split(&seconds(&[1, 1, 1]), &[0, 0, 0], 4);
+        assert_eq!(owners, [1, 1, 1], "those behind stay empty");
+    }
+
     proptest! {
+        #[test]
+        fn a_bundle_is_in_one_shard_and_split_as_its_sum(
+            times in prop::collection::vec((0u64..1_000, 0usize..8), 1..40),
+            shards in 1u32..6,
+        ) {
+            let first = |of: usize| times.iter().position(|(_, bundle)| *bundle == of).unwrap();
+            let together: Vec<usize> = times.iter().map(|(_, bundle)| first(*bundle)).collect();
+            let all = seconds(&times.iter().map(|(time, _)| *time).collect::<Vec<_>>());
+            let owners = super::split(&all, &together, shards);
+            let mut firsts = together.clone();
+            firsts.sort_unstable();
+            firsts.dedup();
+            let sums: Vec<Duration> = firsts.iter().map(|first| {
+                let own = together.iter().zip(&all).filter(|(it, _)| *it == first);
+                own.map(|(_, time)| *time).sum()
+            }).collect();
+            let alone = split(&sums, shards);
+            for (owner, of) in owners.iter().zip(&together) {
+                let at = firsts.iter().position(|first| first == of).unwrap();
+                prop_assert_eq!(*owner, alone[at]);
+            }
+        }
+
         #[test]
         fn every_launch_is_in_one_shard_and_none_has_much_more_than_another(
             times in prop::collection::vec(0u64..10_000, 0..60),
@@ -336,5 +380,25 @@ mod tests {
         assert_eq!(times[1..], estimated[1..]);
         let cells = plan.launches[1].cells.clone().map(|cell| plan.estimate(&plan.cells[cell]));
         assert!(estimated[1] > START && estimated[1] <= START + cells.sum::<Duration>());
+    }
+
+    #[test]
+    fn each_launch_of_a_cell_takes_its_time() {
+        let suite = |launches| {
+            let test = sample::prefill("prefill").launches(launches);
+            let suite = Sample::new("serve --port {{ port }}").test(test).suite();
+            expand(Arc::new(suite), &Selection::default()).unwrap()
+        };
+        let (once, thrice) = (suite(1), suite(3));
+        assert_eq!(
+            thrice.times(&Timings::default())[0],
+            once.times(&Timings::default())[0] * 3,
+            "as estimated"
+        );
+        let mut recorded = Timings::default();
+        recorded.starts.insert("engine".into(), Duration::from_secs(40));
+        recorded.cells.insert(("suite.prefill".into(), "prefill".into()), Duration::from_secs(2));
+        let times = |plan: &Plan| plan.times(&recorded)[0].as_secs();
+        assert_eq!((times(&once), times(&thrice)), (42, 126));
     }
 }

@@ -4,7 +4,7 @@
 //! launch that failed stays failed with the cells that it took along. Everything else that was cut short
 //! is left. Pure: whether and where a run goes on is decided by those who ask.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::Event;
 use super::run_record::{CellState, RunRecord};
@@ -18,19 +18,19 @@ pub struct Earlier {
     pub finished: BTreeSet<(usize, u32)>,
     /// Cells that no further round can mend: something broke in one, or they don't fit.
     pub over: BTreeSet<usize>,
-    /// Those of them in which the engine died.
-    pub died: BTreeSet<usize>,
+    /// Those of them in which the engine died, with the round.
+    pub died: BTreeSet<(usize, u32)>,
     /// Launches that failed.
     pub failed: BTreeSet<usize>,
-    /// Engines that were started again after they had died, by launch; launches without one may be
-    /// missing.
-    pub restarts: Vec<usize>,
+    /// Engines that were started again after they had died, by launch and round; those without one may
+    /// be missing.
+    pub restarts: BTreeMap<(usize, u32), usize>,
 }
 
 impl Earlier {
-    /// How often the engine of a launch was started again.
-    pub fn restarts(&self, launch: usize) -> usize {
-        self.restarts.get(launch).copied().unwrap_or(0)
+    /// How often the engine of a launch was started again in a round.
+    pub fn restarts(&self, launch: usize, round: u32) -> usize {
+        self.restarts.get(&(launch, round)).copied().unwrap_or(0)
     }
 }
 
@@ -52,13 +52,12 @@ impl History {
     pub fn of(events: &[Event]) -> Option<History> {
         let Some(Event::RunStarted(header)) = events.first() else { return None };
         let mut record = RunRecord::new((**header).clone());
-        let mut earlier =
-            Earlier { sessions: 1, restarts: vec![0; record.launches.len()], ..Earlier::default() };
-        // Of the session that is being read: seconds, and the last start of each launch.
+        let mut earlier = Earlier { sessions: 1, ..Earlier::default() };
+        // Of the session that is being read: seconds, and the last start of each launch and round.
         let mut seconds = 0.0;
         let mut before = 0.0;
         let mut ended = false;
-        let mut ordinals = vec![0; record.launches.len()];
+        let mut ordinals = BTreeMap::new();
         for event in &events[1..] {
             record.apply(event);
             if let Some(at) = reached(event, seconds) {
@@ -70,14 +69,9 @@ impl History {
                     settle(&mut earlier.restarts, &mut ordinals);
                     (before, seconds, ended) = (*after, 0.0, false);
                 }
-                Event::LaunchStarted { launch, ordinal, .. } => {
-                    if let Some(last) = ordinals.get_mut(*launch) {
-                        if *ordinal == 0 {
-                            // The next round counts anew.
-                            earlier.restarts[*launch] += std::mem::take(last);
-                        }
-                        *last = (*ordinal).max(*last);
-                    }
+                Event::LaunchStarted { launch, round, ordinal, .. } => {
+                    let last: &mut usize = ordinals.entry((*launch, *round)).or_default();
+                    *last = (*ordinal).max(*last);
                 }
                 Event::RunFinished { stopped, .. } => ended = stopped.is_none(),
                 Event::RunStarted(_)
@@ -106,11 +100,14 @@ impl History {
                 earlier.over.insert(index);
             }
         }
-        let died = |index: &usize| {
-            matches!(&record.cells[*index].state,
-                CellState::Broken { class, .. } if class == "engine-died")
-        };
-        earlier.died = (0..record.cells.len()).filter(died).collect();
+        let died = |state: &CellState| matches!(state, CellState::Broken { class, .. } if class == "engine-died");
+        for (index, cell) in record.cells.iter().enumerate() {
+            if cell.rounds.is_empty() && died(&cell.state) {
+                earlier.died.insert((index, 0));
+            }
+            let rounds = (0..).zip(&cell.rounds).filter(|(_, round)| died(&round.state));
+            earlier.died.extend(rounds.map(|(round, _)| (index, round)));
+        }
         let failed = |index: &usize| record.launches[*index].failure.is_some();
         earlier.failed = (0..record.launches.len()).filter(failed).collect();
         Some(History { record, earlier, seconds: before + seconds, ended })
@@ -118,9 +115,12 @@ impl History {
 }
 
 /// Adds the restarts of a session to those before it.
-fn settle(restarts: &mut [usize], ordinals: &mut [usize]) {
-    for (sum, last) in restarts.iter_mut().zip(ordinals) {
-        *sum += std::mem::take(last);
+fn settle(
+    restarts: &mut BTreeMap<(usize, u32), usize>,
+    ordinals: &mut BTreeMap<(usize, u32), usize>,
+) {
+    for (start, last) in std::mem::take(ordinals) {
+        *restarts.entry(start).or_default() += last;
     }
 }
 
@@ -209,8 +209,25 @@ mod tests {
         let first = [started(0, 0, 1.0), started(0, 1, 2.0), started(0, 2, 3.0)];
         let second = [resumed(1, 3.0), started(0, 0, 0.0), started(0, 1, 1.0), started(1, 0, 2.0)];
         let earlier = of(&[&first[..], &second[..]].concat()).earlier;
-        assert_eq!(earlier.restarts, [3, 0]);
-        assert_eq!((earlier.restarts(0), earlier.restarts(7)), (3, 0));
+        assert_eq!((earlier.restarts(0, 0), earlier.restarts(1, 0)), (3, 0));
+        assert_eq!((earlier.restarts(0, 1), earlier.restarts(7, 0)), (0, 0));
+    }
+
+    #[test]
+    fn each_start_of_a_launch_has_its_own_restarts() {
+        let again = |round: u32, ordinal: usize| Event::LaunchStarted {
+            launch: 0,
+            round,
+            command: Vec::new(),
+            log: None,
+            ordinal,
+            at: 1.0,
+        };
+        let first = [again(0, 0), again(0, 1), again(1, 0), again(1, 1)];
+        let second = [resumed(1, 3.0), again(1, 0), again(1, 1), again(2, 0)];
+        let earlier = of(&[&first[..], &second[..]].concat()).earlier;
+        let restarts = [0, 1, 2].map(|round| earlier.restarts(0, round));
+        assert_eq!(restarts, [1, 2, 0]);
     }
 
     #[test]

@@ -95,7 +95,14 @@ fn judged(
     rounds: Option<Rounds<'_>>,
 ) -> Judgement {
     match state {
-        CellState::NotRun { reason } => unjudged(cell, Verdict::Error, Some("not-run"), reason),
+        CellState::NotRun { reason } => {
+            let own = rounds.map_or(&[][..], |rounds| rounds.own);
+            let words = match own.iter().flatten().count() {
+                0 => reason.clone(),
+                done => format!("{reason}; {done} of {} launches measured", own.len()),
+            };
+            unjudged(cell, Verdict::Error, Some("not-run"), &words)
+        }
         CellState::Broken { class, message } => {
             unjudged(cell, Verdict::Error, Some(class), message)
         }

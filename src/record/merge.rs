@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::provenance::Provenance;
 use super::run_record::{
-    CellState, NOT_RUN, PlannedCellRecord, RelativeRecord, RunHeader, RunRecord,
+    CellOutcome, CellState, NOT_RUN, PlannedCellRecord, RelativeRecord, RunHeader, RunRecord,
 };
 use super::shard::{Merged, MergedShard, Part, ShardRun, Whole};
 
@@ -284,7 +284,8 @@ fn join(record: &mut RunRecord, shards: &[(&Source, &Part)], missing: &[u32]) {
             let cut = matches!(&outcome.state, CellState::NotRun { reason } if reason == NOT_RUN);
             if cut && theirs.seconds.is_none() {
                 let reason = format!("{NOT_RUN}: shard {} of {of} did not end", part.shard);
-                record.finish(place, &CellState::NotRun { reason }, 0.0);
+                let state = CellState::NotRun { reason };
+                record.adopt(place, &CellOutcome { state, ..outcome.clone() });
             } else {
                 record.adopt(place, outcome);
             }

@@ -546,7 +546,9 @@ impl RunRecord {
                 }
             };
             if waits && launch.is_none_or(|launch| launch == planned) {
-                self.finish(index, &CellState::NotRun { reason: reason.to_owned() }, 0.0);
+                // Of a cell with several launches some may have taken their time.
+                let seconds = self.cells[index].rounds.iter().map(|round| round.seconds).sum();
+                self.finish(index, &CellState::NotRun { reason: reason.to_owned() }, seconds);
             }
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::RunRecord;
-use super::judgement;
+use super::judgement::{self, Rounds};
 use super::run_record::{
     BoundRecord, CellOutcome, CellState, Judgement, Measurement, PlannedCellRecord,
 };
@@ -227,18 +227,33 @@ impl<'a> Cell<'a> {
         side: Side,
         loss: f64,
     ) -> Notice {
-        let mut worse = measurement.clone();
-        if let Some(observed) = worse.observations.get_mut(&base) {
-            *observed = worsened(observed, base, side, loss);
-        }
+        let worse = |measurement: &Measurement| {
+            let mut worse = measurement.clone();
+            if let Some(observed) = worse.observations.get_mut(&base) {
+                *observed = worsened(observed, base, side, loss);
+            }
+            worse
+        };
         let header = &self.record.header;
-        let gpus = header.launches.get(self.planned.launch).map_or(1, |launch| launch.gpus);
-        let judgement = judgement::judge_cell(
+        // All launches of the cell lose as much; what it is held against stays as it was.
+        let rounds: Vec<Option<Measurement>> = self.record.cells[self.cell]
+            .rounds
+            .iter()
+            .map(|round| match &round.state {
+                CellState::Measured(measurement) => Some(worse(measurement)),
+                CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => {
+                    None
+                }
+            })
+            .collect();
+        let own: Vec<Option<&Measurement>> = rounds.iter().map(Option::as_ref).collect();
+        let others = self.record.others(self.cell);
+        let judgement = judgement::judge_rounds(
             self.planned,
-            &CellState::Measured(Box::new(worse)),
+            &CellState::Measured(Box::new(worse(measurement))),
             &header.policy,
-            gpus,
-            judgement::extendable(self.planned.kind),
+            self.record.gpus(self.planned),
+            Rounds { own: &own, others: &others, reference: false },
         );
         self.notice(&judgement, bound)
     }

@@ -238,7 +238,9 @@ impl RunRecord {
                 CellState::Measured(_) | CellState::Unfit { .. } => true,
                 CellState::NotRun { .. } | CellState::Broken { .. } => false,
             };
-            let took = duration(outcome.seconds).filter(|_| told)?;
+            // Of one launch, so that it tells of as many as the next run has.
+            let launches = f64::from(planned.rounds.max(1));
+            let took = duration(outcome.seconds / launches).filter(|_| told)?;
             Some(((planned.classname.clone(), planned.id.clone()), took))
         });
         Timings { starts: starts.collect(), cells: cells.collect() }

@@ -177,9 +177,10 @@ impl Bench<'_> {
         self.prompts.wording(&target).await
     }
 
-    /// Tells the cell from all others of the suite, in every selection.
+    /// Tells the cell from all others of its launch, in every selection; variants of a cell have the same.
     pub(super) fn number(&self) -> u64 {
-        cell_number(&self.planned.classname, &self.planned.id)
+        let test = format!("{}.{}", self.plan.suite.name, self.planned.test);
+        cell_number(&test, &self.planned.id)
     }
 
     /// What all requests of the cell have in common.

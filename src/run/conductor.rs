@@ -15,7 +15,7 @@ use crate::engine::redact::Redactor;
 use crate::engine::supervise::{self as process, ExitInfo};
 use crate::hardware::oom::Kills;
 use crate::load::Endpoint;
-use crate::matrix::{Plan, Runtime};
+use crate::matrix::{self, Plan, Runtime};
 use crate::measure::TestKind;
 use crate::record::event::StopReason;
 use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
@@ -196,7 +196,8 @@ impl State<'_> {
     async fn walk(&mut self) {
         let plan = self.conduct.plan;
         let mut failed = self.conduct.earlier.failed.clone();
-        for start in plan.starts() {
+        let starts = plan.starts();
+        for (at, start) in starts.iter().enumerate() {
             let launch = start.launch;
             let cells = &start.cells;
             if failed.contains(&launch) || !self.is_left(start.round, cells) {
@@ -275,6 +276,17 @@ impl State<'_> {
                             self.restarted(launch, restarts, &losses.last());
                             continue;
                         }
+                        let later = |next: &matrix::schedule::Start| {
+                            next.launch == launch && self.is_left(next.round, &next.cells)
+                        };
+                        if !some_left && self.is_ours(launch) && starts[at + 1..].iter().any(later)
+                        {
+                            // It had measured what it was started for, and the next round starts afresh.
+                            let name = &plan.launches[launch].name;
+                            let message = format!("launch {name}: {}", losses.last());
+                            self.events.send(Event::Warning { message });
+                            break;
+                        }
                         let mut message = losses.all();
                         if some_left {
                             let allowed = self.restarts(launch);
@@ -297,9 +309,10 @@ impl State<'_> {
         }
     }
 
-    /// What earlier sessions have told of a launch's engines that died.
+    /// What earlier sessions have told of engines of this start that died.
     fn lost_before(&self, cells: &[usize]) -> Losses {
-        let died = cells.iter().filter(|cell| self.conduct.earlier.died.contains(cell));
+        let died = &self.conduct.earlier.died;
+        let died = cells.iter().filter(|cell| died.contains(&(**cell, self.round)));
         Losses::before(died.map(|cell| self.name(*cell)))
     }
 
@@ -309,12 +322,12 @@ impl State<'_> {
 
     /// Whether the engine of a launch may be started once more.
     fn restarts_left(&self, launch: usize, restarts: usize) -> bool {
-        self.conduct.earlier.restarts(launch) + restarts < self.restarts(launch)
+        self.conduct.earlier.restarts(launch, self.round) + restarts < self.restarts(launch)
     }
 
     /// Says that the engine of a launch is started again.
     fn restarted(&self, launch: usize, restarts: usize, why: &str) {
-        let count = self.conduct.earlier.restarts(launch) + restarts;
+        let count = self.conduct.earlier.restarts(launch, self.round) + restarts;
         self.events.send(Event::Warning {
             message: format!(
                 "launch {}: {why}; started again for the remaining cells (restart {count} of {})",
@@ -336,48 +349,22 @@ impl State<'_> {
 
     /// How often the engine of a launch is started again: never where it is not started here.
     fn restarts(&self, launch: usize) -> usize {
+        let restarts = self.conduct.plan.suite.policy.restarts as usize;
+        if self.is_ours(launch) { restarts } else { 0 }
+    }
+
+    /// Whether the engine of a launch is started here.
+    fn is_ours(&self, launch: usize) -> bool {
         let plan = self.conduct.plan;
         match plan.suite.settings[plan.launches[launch].setting as usize].engine.source {
-            EngineSource::Url(_) => 0,
-            EngineSource::Command(_) | EngineSource::Sim { .. } => {
-                plan.suite.policy.restarts as usize
-            }
+            EngineSource::Url(_) => false,
+            EngineSource::Command(_) | EngineSource::Sim { .. } => true,
         }
     }
 
     pub(super) fn end_unless_ended(&mut self, cause: Cause) {
         if !self.ended {
             self.end(Some(cause));
-        }
-    }
-
-    /// Says that nothing is launched on this machine.
-    fn refuse(&self, launch: usize, unfit: &Unfit) {
-        if unfit.skip {
-            let cells = self.conduct.plan.launches[launch].cells.clone();
-            for cell in cells.filter(|cell| !self.is_settled(*cell, 0)) {
-                self.events.send(Event::CellFinished {
-                    cell,
-                    round: 0,
-                    state: CellState::Unfit {
-                        class: crate::record::run_record::UnfitClass::Hardware,
-                        message: unfit.message.clone(),
-                    },
-                    seconds: 0.0,
-                });
-            }
-        } else {
-            self.events.send(Event::LaunchFailed {
-                launch,
-                failure: LaunchFailure {
-                    step: "hardware".to_owned(),
-                    message: unfit.message.clone(),
-                    exit: None,
-                    log_tail: Vec::new(),
-                    mismatch: true,
-                    seconds: 0.0,
-                },
-            });
         }
     }
 }

@@ -11,14 +11,14 @@ use crate::engine::supervise::{self as process, Secrecy};
 use crate::load::Dialect;
 use crate::matrix::{Plan, Runtime};
 use crate::record::Event;
-use crate::record::run_record::LaunchFailure;
+use crate::record::run_record::{CellState, LaunchFailure, UnfitClass};
 use crate::sim;
 use crate::suite::model::{EngineSource, Setting, SimClock};
 use crate::transport::Transport;
 
 use super::cell::broken_words;
 use super::command;
-use super::conductor::State;
+use super::conductor::{State, Unfit};
 use super::halt::Cause;
 use super::slowed;
 
@@ -67,6 +67,36 @@ pub(super) enum Start {
 impl State<'_> {
     fn step(&self, launch: usize, step: &str) {
         self.events.send(Event::LaunchStep { launch, step: step.to_owned(), at: self.seconds() });
+    }
+
+    /// Says that nothing is launched on this machine.
+    pub(super) fn refuse(&self, launch: usize, unfit: &Unfit) {
+        if unfit.skip {
+            let cells = self.conduct.plan.launches[launch].cells.clone();
+            for cell in cells.filter(|cell| !self.is_settled(*cell, 0)) {
+                self.events.send(Event::CellFinished {
+                    cell,
+                    round: 0,
+                    state: CellState::Unfit {
+                        class: UnfitClass::Hardware,
+                        message: unfit.message.clone(),
+                    },
+                    seconds: 0.0,
+                });
+            }
+        } else {
+            self.events.send(Event::LaunchFailed {
+                launch,
+                failure: LaunchFailure {
+                    step: "hardware".to_owned(),
+                    message: unfit.message.clone(),
+                    exit: None,
+                    log_tail: Vec::new(),
+                    mismatch: true,
+                    seconds: 0.0,
+                },
+            });
+        }
     }
 
     /// Setup where it has not run yet, then the engine, ready, and the way on which it is measured.

@@ -138,19 +138,20 @@ fn a_stranger_that_answers_while_the_engine_hangs_is_found_out() {
     });
 }
 
-/// A run of two launches on a machine with one GPU that `gpu` describes, if there is a stub.
+/// A run of two starts on a machine with one GPU that `gpu` describes, if there is a stub: two launches, or one
+/// launch twice.
 struct Gpu {
     project: Project,
     child: Child,
 }
 
 impl Gpu {
-    fn start(library: &std::path::Path, grace: &str) -> Gpu {
+    fn start(library: &std::path::Path, grace: &str, launches: &str) -> Gpu {
         // Takes 40 GiB, and notes where the one before it has not given them back.
-        let script = "grep -q 'used 42949672960' gpu && touch early-$2\n\
+        let script = "grep -q 'used 42949672960' gpu && touch early\n\
              printf 'driver 580.65\\ngpu 0 name H200\\ngpu 0 total 150000000000\\ngpu 0 used 42949672960\\ngpu 0 process %s 42949672960\\n' $$ > new\n\
              mv new gpu\nexec SIM";
-        let project = scripted(script, "[1, 2]", "");
+        let project = scripted(script, launches, "");
         let suite = project.path().join("suite.toml");
         let text = std::fs::read_to_string(&suite).unwrap();
         std::fs::write(&suite, text.replace("\"1s\"", &format!("\"{grace}\""))).unwrap();
@@ -178,8 +179,14 @@ impl Gpu {
 
 #[test]
 fn a_launch_waits_until_the_gpu_has_its_memory_back() {
+    for (launches, cells) in [("[1, 2]", 2), ("[1]\nlaunches = 2", 1)] {
+        waits_for_the_gpu(launches, cells);
+    }
+}
+
+fn waits_for_the_gpu(launches: &str, cells: usize) {
     let Some(library) = nvml::library() else { return };
-    let gpu = Gpu::start(&library, "30s");
+    let gpu = Gpu::start(&library, "30s", launches);
     let journal = gpu.project.path().join("out/journal.jsonl");
     for stops in 1..=2 {
         eventually("a launch has ended", || {
@@ -191,17 +198,17 @@ fn a_launch_waits_until_the_gpu_has_its_memory_back() {
     }
     let (project, ran) = gpu.ran();
     let ran = ran.exits(0);
-    assert_eq!(ran.having("measured").len(), 2);
-    assert!(!project.path().join("early-2").exists(), "the second had to wait");
+    assert_eq!(ran.having("measured").len(), cells);
+    assert!(!project.path().join("early").exists(), "the second had to wait");
     assert!(!ran.stdout.contains("still holds"), "{}", ran.stdout);
 }
 
 #[test]
 fn gpu_memory_that_does_not_come_back_is_named() {
     let Some(library) = nvml::library() else { return };
-    let (project, ran) = Gpu::start(&library, "1s").ran();
+    let (project, ran) = Gpu::start(&library, "1s", "[1, 2]").ran();
     let ran = ran.exits(0);
-    assert!(project.path().join("early-2").exists(), "the wait is bounded");
+    assert!(project.path().join("early").exists(), "the wait is bounded");
     let warnings = ran.record()["warnings"].to_string();
     let told = "GPU 0 (H200) still holds 40.0 GiB: process ";
     assert!(

@@ -20,6 +20,7 @@ mod planned;
 mod prompted;
 pub mod resumed;
 mod revision;
+mod rounds;
 mod selftest;
 mod served;
 mod sharded;

@@ -42,7 +42,7 @@ impl Toy {
 }
 
 /// Answers one request; `None` once the client has gone.
-fn answer(mut stream: &TcpStream, kept: &Mutex<Vec<Value>>) -> Option<()> {
+pub(super) fn answer(mut stream: &TcpStream, kept: &Mutex<Vec<Value>>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

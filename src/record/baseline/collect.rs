@@ -136,7 +136,7 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
 
 /// The name of a run's launch of that round: from the second on it has the number.
 fn id(run: &str, round: usize) -> String {
-    if round == 0 { run.to_owned() } else { format!("{run}-{}", round + 1) }
+    if round == 0 { run.to_owned() } else { format!("{run}-n{}", round + 1) }
 }
 
 /// The figures of each launch of a cell; of one that is launched once its own.

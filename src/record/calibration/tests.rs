@@ -28,6 +28,7 @@ pub(crate) fn floor(target: f64, slack: f64) -> BoundRecord {
 pub(crate) fn ratio(limit: f64, paired: Option<bool>) -> BoundRecord {
     let variant = paired.map(|paired| VariantRecord { name: "old".into(), paired });
     let relative = RelativeRecord {
+        git: None,
         file: "runs.jsonl".into(),
         variant,
         runs: Vec::new(),

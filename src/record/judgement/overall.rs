@@ -22,6 +22,8 @@ type Ratios = Vec<(Order, f64)>;
 
 /// Why there is no mean.
 enum Lack {
+    /// No cell of the plan is compared.
+    Unplanned,
     /// Something has not run yet.
     Pending(String),
     /// It ran, and there is none.
@@ -54,6 +56,11 @@ pub(in crate::record) fn compared(
         }
         Err(lack) => {
             let (class, why) = match lack {
+                Lack::Unplanned => {
+                    let judgement = shown("no cell of this run is compared".to_owned());
+                    let outcome = CompareOutcome { ratios: Vec::new(), cells: 0, judgement };
+                    return (settled, outcome);
+                }
                 Lack::Pending(why) => ("not-run", why),
                 Lack::None(why) => ("no-data", format!("no mean ratio: {why}")),
             };
@@ -143,7 +150,23 @@ fn cells(
         }
         found.push((0..).zip(sum).map(|(pair, ratio)| (order(pair), ratio)).collect());
     }
-    Ok(found)
+    if all.is_empty() { Err(Lack::Unplanned) } else { Ok(found) }
+}
+
+/// What is said in place of a verdict.
+fn shown(message: String) -> Judgement {
+    Judgement {
+        verdict: Verdict::Measured,
+        class: None,
+        message: Some(message),
+        bounds: Vec::new(),
+        decided_by: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn elsewhere(message: &str) -> String {
+    format!("{message}; the mean ratio is judged when all shards are merged")
 }
 
 /// The metrics of a cell that are compared in pairs, each once.
@@ -203,6 +226,12 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, ratios: &Ra
     let sees = smallest_loss(design, question, fit.variance.sqrt(), SURELY);
     let found = limit::judge(&estimate, &bound);
     let message = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
+    if record.header.shard.is_some() {
+        return shown(elsewhere(&message));
+    }
+    if compare.min_mean_ratio.is_none() {
+        return shown(message);
+    }
     let judged = |verdict, class: Option<&str>, warnings| Judgement {
         verdict,
         class: class.map(str::to_owned),
@@ -216,13 +245,6 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, ratios: &Ra
         decided_by: Some(0),
         warnings,
     };
-    if compare.min_mean_ratio.is_none() || record.header.shard.is_some() {
-        return Judgement {
-            bounds: Vec::new(),
-            decided_by: None,
-            ..judged(Verdict::Measured, None, Vec::new())
-        };
-    }
     let by_policy = |estimate: &Estimate| match policy.inconclusive {
         InconclusivePolicy::Warn | InconclusivePolicy::Fail => {
             judged(Verdict::Inconclusive, Some("inconclusive"), Vec::new())

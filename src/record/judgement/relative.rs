@@ -6,9 +6,11 @@ use crate::judge::paired::{Pair, fit, log_ratios, order};
 use crate::judge::power::{Design, Question, SURELY, smallest_loss};
 use crate::judge::ratio::{LogMean, Noise, against_runs, family_level, logarithms};
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, NoData, limit};
-use crate::measure::Metric;
+use crate::measure::{Fault, Metric};
 use crate::record::baseline::middle;
-use crate::record::run_record::{BoundRecord, Judgement, RelativeRecord, VariantRecord};
+use crate::record::run_record::{
+    BoundRecord, Judgement, Measurement, RelativeRecord, VariantRecord,
+};
 use crate::record::wording::{self, Compared};
 
 impl Sight<'_> {
@@ -104,7 +106,8 @@ impl Sight<'_> {
         own.iter().flatten().map(|measurement| of(*measurement)).collect()
     }
 
-    /// What each launch of another variant gave.
+    /// What each launch of another variant gave. A measurement that does not count is none: whoever is held
+    /// against it would be blamed for it.
     fn theirs(&self, metric: Metric, variant: &VariantRecord) -> Result<Vec<f64>, String> {
         let unknown = || format!("{} has not been measured", variant.name);
         let others = self.rounds.map(|rounds| rounds.others).ok_or_else(unknown)?;
@@ -118,6 +121,9 @@ impl Sight<'_> {
         let mut values = Vec::new();
         for measurement in rounds {
             let measurement = measurement.ok_or_else(unknown)?;
+            if let Some(why) = invalid(measurement) {
+                return Err(format!("that of {} does not count: {why}", variant.name));
+            }
             let one = Sight { measurement, rounds: None, extendable: false, gpus: *gpus, ..*self };
             let found = one.of_one(metric);
             let found = found.map_err(|why| format!("{} has none: {why}", variant.name))?;
@@ -192,6 +198,12 @@ impl Sight<'_> {
             }
         }
     }
+}
+
+/// Why a measurement does not count, if it does not.
+pub(super) fn invalid(measurement: &Measurement) -> Option<&str> {
+    let check = measurement.checks.iter().find(|check| check.fault == Some(Fault::Invalid))?;
+    Some(&check.message)
 }
 
 /// The mean log ratio of pairs, how it was planned, and the spread of one observation.

@@ -78,6 +78,24 @@ impl RunRecord {
         }
     }
 
+    /// Whether a cell is measured and what it is held against is not yet: its verdict is to come.
+    pub fn awaits(&self, index: usize) -> bool {
+        let (Some(cell), Some(outcome)) = (self.header.cells.get(index), self.cells.get(index))
+        else {
+            return false;
+        };
+        if !matches!(outcome.state, CellState::Measured(_)) {
+            return false;
+        }
+        let known = self.kin.of(&self.header);
+        let unrun = |variant: &super::VariantRecord| {
+            let twin = known.twin(&self.header, index, &variant.name);
+            let state = twin.and_then(|twin| self.cells.get(twin)).map(|twin| &twin.state);
+            matches!(state, Some(CellState::NotRun { .. }))
+        };
+        variants_of(cell).any(unrun)
+    }
+
     /// What a cell comes to in that state.
     pub(super) fn judge(&self, index: usize, state: &CellState) -> Judgement {
         let cell = &self.header.cells[index];
@@ -209,3 +227,6 @@ fn pooled(figures: &[&Measurement]) -> Measurement {
     }
     pooled
 }
+
+#[cfg(test)]
+mod tests;
