@@ -277,7 +277,7 @@ proptest! {
     ) {
         let plan = planned(&shaped((engine, true, layouts, 1, blocks, None)), &[]);
         // By what is compared: where in the order each side stands in each round.
-        let mut turns: HashMap<(u32, Vec<u16>, u32), Vec<(usize, u32)>> = HashMap::new();
+        let mut turns: HashMap<_, Vec<(usize, u32)>> = HashMap::new();
         let starts = plan.starts();
         for (at, start) in starts.iter().enumerate() {
             for cell in &start.cells {

@@ -228,10 +228,7 @@ fn a_launch_that_fails_leaves_the_cells_that_are_whole() {
 fn a_verdict_waits_for_what_it_is_held_against() {
     // Unpaired, and the candidate is measured first.
     let mut events = all(4, 1.0);
-    events.sort_by_key(|event| match event {
-        Event::CellFinished { cell, .. } => *cell < 2,
-        _ => false,
-    });
+    events.sort_by_key(|event| matches!(event, Event::CellFinished { cell: 0 | 1, .. }));
     let early = fold(header(4, false), &events[..8]);
     assert_eq!(verdicts(&early)[2..], [Verdict::Error, Verdict::Error]);
     assert!((0..4).map(|cell| early.awaits(cell)).eq([false, false, true, true]));
