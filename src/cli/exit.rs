@@ -132,7 +132,7 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
             | Verdict::Xpass => Exit::Pass,
         });
     }
-    if let Some(compare) = &record.compare {
+    if let Some((_, compare)) = record.mean_ratio() {
         let judgement = &compare.judgement;
         exit = exit.or(match judgement.verdict {
             Verdict::Fail => Exit::Limit,

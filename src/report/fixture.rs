@@ -240,6 +240,7 @@ fn ready() -> LaunchOutcome {
         }),
         failure: None,
         warnings: vec![],
+        starts: vec![],
     }
 }
 

@@ -42,8 +42,8 @@ pub fn render(record: &RunRecord) -> String {
     if !reasons.is_empty() {
         out.push("\n## Not run\n\n");
     }
-    for (reason, n) in reasons {
-        out.push(&format!("- {}: {}\n", plural(n, "cell"), markdown(&reason)));
+    for (who, reason) in reasons {
+        out.push(&format!("- {who}: {}\n", markdown(&reason)));
     }
     warnings(record, &mut out);
     for sheet in grid::sheets(record) {

@@ -85,6 +85,10 @@ impl Sight<'_> {
             judgement.message = Some(words.to_owned());
             return;
         }
+        if self.rounds.is_some_and(|rounds| rounds.reference) {
+            judgement.message = Some("measured: other variants are held against it".to_owned());
+            return;
+        }
         let words = "nothing is expected of this cell".to_owned();
         match self.policy.unjudged {
             // A warning of the run counts these cells; one for each would bury all others.

@@ -1,5 +1,6 @@
 //! Cells and what they come to, as examples.
 
+use crate::suite::model::{InconclusivePolicy, UnjudgedPolicy};
 use super::*;
 use crate::judge::{Bound, Side};
 use crate::load::FailureClass;

@@ -89,8 +89,19 @@ impl RunRecord {
             state,
             &self.header.policy,
             self.gpus(cell),
-            Rounds { own: &own, others: &others },
+            Rounds { own: &own, others: &others, reference: self.is_reference(cell) },
         )
+    }
+
+    /// Whether the same cell of another variant is held against that one: then something hangs on it,
+    /// bounds of its own or none.
+    pub fn is_reference(&self, cell: &PlannedCellRecord) -> bool {
+        let Some(name) = &cell.variant else { return false };
+        self.header.cells.iter().any(|other| {
+            other.test == cell.test
+                && other.id == cell.id
+                && variants_of(other).any(|variant| variant.name == *name)
+        })
     }
 
     /// The figures of the same cell of the variants that one is held against, by variant.
@@ -112,7 +123,7 @@ impl RunRecord {
     }
 
     /// The index of the same cell of another variant.
-    pub(in crate::record) fn twin(&self, cell: &PlannedCellRecord, variant: &str) -> Option<usize> {
+    pub fn twin(&self, cell: &PlannedCellRecord, variant: &str) -> Option<usize> {
         let same = |other: &PlannedCellRecord| {
             other.test == cell.test
                 && other.id == cell.id

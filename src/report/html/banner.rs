@@ -165,8 +165,8 @@ pub fn troubles(out: &mut Markup, record: &RunRecord) {
     let reasons = message::not_run(record);
     if !reasons.is_empty() {
         put!(out, "<section aria-labelledby=\"not-run\">\n<h2 id=\"not-run\">Not run</h2>\n<ul>\n");
-        for (reason, n) in reasons.iter().take(FOLDED) {
-            put!(out, "<li>" (plural(*n, "cell")) ": " (reason) "</li>\n");
+        for (who, reason) in reasons.iter().take(FOLDED) {
+            put!(out, "<li>" (who) ": " (reason) "</li>\n");
         }
         put!(out, "</ul>\n</section>\n");
     }
