@@ -458,7 +458,9 @@ impl RunRecord {
                 outcome.failed(failure);
                 let name = self.header.launches.get(*launch).map_or("", |planned| &planned.name);
                 let mut reason = format!("{NOT_RUN}: launch {name} failed");
-                if let Some(which) = self.which_start(*launch) {
+                // Unfit hardware is found before any start.
+                let started = failure.step != "hardware";
+                if let Some(which) = self.which_start(*launch).filter(|_| started) {
                     reason.push_str(&format!(" in its {which}"));
                 }
                 // Which cells brought the engine down is what the others want to know.

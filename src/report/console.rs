@@ -292,9 +292,21 @@ mod tests {
     }
 
     #[test]
+    fn variants_are_compared() {
+        insta::assert_snapshot!(render(&fixture::compare(), 100, false, Extent::Whole));
+    }
+
+    #[test]
+    fn launches_that_lack_are_told() {
+        insta::assert_snapshot!(render(&fixture::compare_cut_short(), 100, false, Extent::Whole));
+    }
+
+    #[test]
     fn no_line_but_a_rerun_command_is_wider_than_the_terminal() {
         for width in [40, 60, 80, 100, 140] {
-            for record in [fixture::page_with_a_loss(), fixture::every_verdict()] {
+            let compared = [fixture::compare(), fixture::compare_cut_short()];
+            let others = [fixture::page_with_a_loss(), fixture::every_verdict()];
+            for record in compared.into_iter().chain(others) {
                 for line in render(&record, width, false, Extent::Whole).lines() {
                     assert!(line.contains("rerun: ") || line.width() <= width, "{width}: {line}");
                 }

@@ -205,6 +205,22 @@ mod tests {
     }
 
     #[test]
+    fn a_mean_ratio_stands_on_the_line_of_its_limit_before_the_cells() {
+        let lines = told(&fixture::compare(), "/work/repo");
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(
+            lines[0].starts_with(
+                "::error file=suites/page.toml,line=8,title=✗ fail mean ratio new against old::mean ratio 0.9"
+            ),
+            "{}",
+            lines[0]
+        );
+        assert!(lines[0].ends_with("%0Arerun: tokgate run suites/page.toml --seed 42"));
+        assert!(lines[1].contains("line=40,title=✗ fail decode variant=new context=8K"), "{}", lines[1]);
+        assert!(told(&fixture::compare_without_loss(), "/work/repo").is_empty());
+    }
+
+    #[test]
     fn ten_errors_at_most_the_worst_first_and_doubt_is_a_warning() {
         let lines = told(&fixture::every_verdict(), "/work/repo");
         let heads: Vec<&str> = lines

@@ -313,6 +313,20 @@ mod tests {
     }
 
     #[test]
+    fn variants_are_compared() {
+        insta::assert_snapshot!(render(&fixture::compare()));
+    }
+
+    #[test]
+    fn launches_that_lack_are_told() {
+        let text = render(&fixture::compare_cut_short());
+        assert!(text.contains("- 6 cells: not run: launch new failed in its launch 2 of 4; 1 of 4 launches measured\n"), "{text}");
+        assert!(text.contains("- launch 1 of 4: ready after 1m00s, log engine-new.0.log\n"), "{text}");
+        assert!(text.contains("- launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log\n"));
+        assert!(text.contains("1 of 4 launches measured<br>**· in part**"), "{text}");
+    }
+
+    #[test]
     fn the_matrix_is_a_table() {
         let text = render(&fixture::page_with_a_loss());
         assert!(text.starts_with("# FAILED: inkling-small-h200x8\n"), "{text}");

@@ -67,14 +67,6 @@ impl<'a> Overall<'a> {
         (0..).map(order).zip(self.outcome.ratios.iter().copied())
     }
 
-    /// Which of a pair was measured first, by name.
-    pub fn first(&self, order: Order) -> &'a str {
-        match order {
-            Order::BaselineFirst => &self.compare.baseline,
-            Order::CandidateFirst => &self.compare.candidate,
-        }
-    }
-
     /// The pairs' ratios in one line: `8 pairs over 36 cells: 0.998 · 1.002 · …`; empty as long as
     /// there are none.
     pub fn pairs_words(&self) -> String {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CellState, Judgement, RunRecord};
+use super::{CellState, Judgement, RunRecord, rounds};
 use crate::judge::Estimate;
+use crate::judge::paired::Order;
 use crate::suite::model::Place;
 
 /// Two variants that are measured in pairs of fresh launches.
@@ -20,6 +21,16 @@ pub struct CompareRecord {
     pub min_mean_ratio: Option<f64>,
     /// Where that stands, else the table.
     pub place: Place,
+}
+
+impl CompareRecord {
+    /// Which of a pair was measured first, by name.
+    pub fn first(&self, order: Order) -> &str {
+        match order {
+            Order::BaselineFirst => &self.baseline,
+            Order::CandidateFirst => &self.candidate,
+        }
+    }
 }
 
 /// How much launches differ in a metric of a cell, out of a calibration.
@@ -82,6 +93,14 @@ pub struct CompareOutcome {
 }
 
 impl RunRecord {
+    /// Whether a cell waits for the same cell of another variant, which has not run yet.
+    pub fn waits(&self, cell: usize) -> bool {
+        let Some(planned) = self.header.cells.get(cell) else { return false };
+        rounds::variants_of(planned).filter_map(|variant| self.twin(planned, &variant.name)).any(
+            |twin| matches!(self.cells[twin].state, CellState::NotRun { .. }),
+        )
+    }
+
     /// The case of the mean ratio, where variants are compared. A shard, which has some of the cells only,
     /// has none: the merged record does.
     pub fn mean_ratio(&self) -> Option<(&CompareRecord, &CompareOutcome)> {

@@ -143,7 +143,7 @@ impl RunRecord {
 }
 
 /// The variants that a cell is held against.
-fn variants_of(cell: &PlannedCellRecord) -> impl Iterator<Item = &VariantRecord> {
+pub(super) fn variants_of(cell: &PlannedCellRecord) -> impl Iterator<Item = &VariantRecord> {
     let relative = cell.bounds.iter().filter_map(|bound| bound.relative.as_ref());
     relative.filter_map(|relative| relative.variant.as_ref())
 }

@@ -35,7 +35,7 @@ fn case(record: &RunRecord, overall: &Overall<'_>, classname: String) -> Case {
     let place = clean_place(&compare.place);
     let mut pairs: Vec<String> = Vec::new();
     for (at, (order, ratio)) in (1..).zip(overall.pairs()) {
-        pairs.push(format!("pair {at}, {} first: {ratio:.4}", line(overall.first(order))));
+        pairs.push(format!("pair {at}, {} first: {ratio:.4}", line(compare.first(order))));
     }
     let warnings: Vec<String> =
         judgement.warnings.iter().map(|text| format!("warning: {}", line(text))).collect();

@@ -40,7 +40,7 @@ pub fn overall(out: &mut Markup, record: &RunRecord) {
         );
         for (at, (order, ratio)) in (1..).zip(&ratios) {
             let ratio = format!("{ratio:.4}");
-            put!(out, "<tr><td class=\"n\">" (at) "</td><td>" (overall.first(*order)) "</td><td class=\"n\">" (ratio) "</td></tr>\n");
+            put!(out, "<tr><td class=\"n\">" (at) "</td><td>" (compare.first(*order)) "</td><td class=\"n\">" (ratio) "</td></tr>\n");
         }
         put!(out, "</tbody></table></details>\n");
     }

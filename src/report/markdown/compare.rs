@@ -47,7 +47,7 @@ pub(super) fn overall(record: &RunRecord, out: &mut Budget) {
     }
     out.push("\n| pair | first | mean ratio |\n|---:|---|---:|\n");
     for (at, (order, ratio)) in (1..).zip(overall.pairs()) {
-        out.push(&format!("| {at} | {} | {ratio:.4} |\n", markdown(overall.first(order))));
+        out.push(&format!("| {at} | {} | {ratio:.4} |\n", markdown(overall.compare.first(order))));
     }
 }
 

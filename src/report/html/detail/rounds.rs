@@ -10,7 +10,7 @@ use crate::report::html::plot::pairs::{Ratios, Values};
 use crate::report::html::{compare, heat};
 use crate::report::ratio::{self, Ratio};
 use crate::report::rounds::{self, Paired};
-use crate::report::{message, overall};
+use crate::report::message;
 
 /// A metric of the cell, by launch.
 struct Series {
@@ -56,7 +56,7 @@ fn table(out: &mut Markup, record: &RunRecord, at: usize, series: &[Series]) {
     let whose = planned.bounds.iter().filter_map(variant_of).next();
     let whose = whose.map_or("", |variant| variant.name.as_str());
     let orders = series.iter().map(|one| &one.pairs).find(|pairs| !pairs.is_empty());
-    let overall = overall::of(record);
+    let compare = record.header.compare.as_ref();
     let troubled =
         outcome.rounds.iter().any(|round| !matches!(round.state, CellState::Measured(_)));
     put!(
@@ -83,7 +83,7 @@ fn table(out: &mut Markup, record: &RunRecord, at: usize, series: &[Series]) {
     for (index, round) in outcome.rounds.iter().enumerate() {
         put!(out, "<tr><th scope=\"row\" class=\"n\">" (index + 1) "</th>");
         if let Some(pairs) = orders {
-            let first = pairs.get(index).zip(overall).map(|(pair, it)| it.first(pair.order));
+            let first = pairs.get(index).zip(compare).map(|(pair, it)| it.first(pair.order));
             put!(out, "<td>" (first.unwrap_or_default()) "</td>");
         }
         for one in series {
