@@ -146,7 +146,8 @@ impl Page<'_> {
             told += 1;
             let mark = grid::mark(outcome);
             let head = format!("{} {}", mark.sign, message::name(planned));
-            let _ = writeln!(out, "\n{}", self.paint(Paint::Tone(mark.tone), &head));
+            out.push('\n');
+            self.wrapped(out, "", &head, Paint::Tone(mark.tone));
             let said = message::of_cell(outcome).unwrap_or_default();
             self.wrapped(out, "    ", &said, Paint::Bold);
             for line in message::details(planned, outcome) {

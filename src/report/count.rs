@@ -42,9 +42,10 @@ impl Counts {
             launches_failed: record.launches.iter().filter(|l| l.failure.is_some()).count(),
             ..Counts::default()
         };
-        let cells = record.cells.iter().map(|cell| {
-            (cell.judgement.verdict, matches!(cell.state, CellState::NotRun { .. }))
-        });
+        let cells = record
+            .cells
+            .iter()
+            .map(|cell| (cell.judgement.verdict, matches!(cell.state, CellState::NotRun { .. })));
         let overall = overall::of(record).map(|it| (it.judgement().verdict, it.is_pending()));
         for (verdict, waits) in cells.chain(overall) {
             let slot = match verdict {

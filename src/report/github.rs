@@ -216,7 +216,11 @@ mod tests {
             lines[0]
         );
         assert!(lines[0].ends_with("%0Arerun: tokgate run suites/page.toml --seed 42"));
-        assert!(lines[1].contains("line=40,title=✗ fail decode variant=new context=8K"), "{}", lines[1]);
+        assert!(
+            lines[1].contains("line=40,title=✗ fail decode variant=new context=8K"),
+            "{}",
+            lines[1]
+        );
         assert!(told(&fixture::compare_without_loss(), "/work/repo").is_empty());
     }
 

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use crate::judge::Verdict;
 use crate::measure::TestKind;
 use crate::record::RunRecord;
-use crate::record::run_record::{
-    CellOutcome, CellState, Judgement, PlannedCellRecord, UnfitClass,
-};
+use crate::record::run_record::{CellOutcome, CellState, Judgement, PlannedCellRecord, UnfitClass};
 use crate::suite::model::AxisValue;
 
 use super::figure::{self, Headline};

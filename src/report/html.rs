@@ -96,7 +96,7 @@ fn head(out: &mut Markup, record: &RunRecord) {
 fn navigation(out: &mut Markup, record: &RunRecord, sheets: &[Sheet]) {
     put!(out, "<nav aria-label=\"Sections\"><ul>\n");
     if let Some(overall) = overall::of(record) {
-        put!(out, "<li><a href=\"#compare\">" (overall.heading()));
+        put!(out, "<li><a href=\"#compare\">"(overall.heading()));
         if overall.mark().tone == grid::Tone::Bad {
             put!(out, " <b>✗</b>");
         }

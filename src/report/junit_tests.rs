@@ -58,7 +58,8 @@ fn both_dialects_have_the_same_cases() {
 fn compared_cells_and_their_mean_ratio_have_properties() {
     let xml = render(&fixture::compare(), Dialect::Rich);
     let (_, mean) = xml.split_once("<testcase name=\"mean ratio\"").unwrap();
-    let from = xml.find("<testcase name=\"context=8K,concurrency=16\" classname=\"upgrade.new.decode\"");
+    let from =
+        xml.find("<testcase name=\"context=8K,concurrency=16\" classname=\"upgrade.new.decode\"");
     let (cell, _) = xml[from.unwrap()..].split_once("</testcase>").unwrap();
     let (mean, _) = mean.split_once("</testsuite>").unwrap();
     insta::assert_snapshot!(format!("{cell}\n=====\n{mean}"));

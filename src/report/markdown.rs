@@ -321,9 +321,14 @@ mod tests {
     fn launches_that_lack_are_told() {
         let text = render(&fixture::compare_cut_short());
         assert!(text.contains("- 6 cells: not run: launch new failed in its launch 2 of 4; 1 of 4 launches measured\n"), "{text}");
-        assert!(text.contains("- launch 1 of 4: ready after 1m00s, log engine-new.0.log\n"), "{text}");
-        assert!(text.contains("- launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log\n"));
-        assert!(text.contains("1 of 4 launches measured<br>**· in part**"), "{text}");
+        assert!(
+            text.contains("- launch 1 of 4: ready after 1m00s, log engine-new.0.log\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("- launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log\n")
+        );
+        assert!(text.contains("1 of 4 launches<br>**· in part**"), "{text}");
     }
 
     #[test]

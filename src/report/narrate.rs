@@ -134,7 +134,7 @@ impl Narrator {
         };
         match event {
             Event::RunStarted(header) => {
-                self.count(record);
+                self.count(record, false);
                 self.begin(format!("suite {}", line(&header.suite)), now);
                 let what = part::words(record).unwrap_or_else(|| {
                     let launches = plural(header.launches.len(), "launch");
@@ -151,7 +151,7 @@ impl Narrator {
                 Some(format!("suite {}: {what}{often}", line(&header.suite)))
             }
             Event::RunResumed { .. } => {
-                self.count(record);
+                self.count(record, true);
                 let suite = line(&record.header.suite);
                 self.begin(format!("suite {suite}"), now);
                 let Tally { done, total, .. } = self.tally;
@@ -228,9 +228,9 @@ impl Narrator {
         self.since = now;
     }
 
-    /// Counts what is planned, and what ran in earlier sessions: its verdicts count, its time says nothing of
-    /// this one.
-    fn count(&mut self, record: &RunRecord) {
+    /// Counts what is planned, and of a run that goes on what ran before: its verdicts count, its time says
+    /// nothing of this session.
+    fn count(&mut self, record: &RunRecord, goes_on: bool) {
         let cells = record.header.cells.iter().zip(&record.cells).enumerate();
         self.tally.cells = record.cells.len();
         self.tally.total = 0;
@@ -239,6 +239,9 @@ impl Narrator {
             self.tally.total += planned.rounds.max(1) as usize;
             if let Some(most) = rounds.get_mut(planned.launch) {
                 *most = planned.rounds.max(*most);
+            }
+            if !goes_on {
+                continue;
             }
             if !matches!(outcome.state, CellState::NotRun { .. }) {
                 self.settle(at, record);
@@ -562,7 +565,10 @@ mod tests {
             now += 30;
             let told = see(finished(cell, 0), now);
             let count = cell - 5;
-            assert!(told.starts_with(&format!("[ {count}/48] 1 of 4      decode variant=new ")), "{told}");
+            assert!(
+                told.starts_with(&format!("[ {count}/48] 1 of 4      decode variant=new ")),
+                "{told}"
+            );
             assert!(told.contains(" tok/s") && told.ends_with("(30.0s)"), "{told}");
         }
         // Two launches' worth of starts and 42 measurements are left.
@@ -581,8 +587,12 @@ mod tests {
         let told = narrator.see(&event, &record, S(0)).unwrap();
         assert_eq!(told, "suite upgrade: 24 measurements of 48 left");
         let failure = record.launches[1].failure.clone().unwrap();
-        let told = narrator.see(&Event::LaunchFailed { launch: 1, failure }, &record, S(1)).unwrap();
-        assert!(told.starts_with("launch new: FAILED in its launch 2 of 4, in step process: "), "{told}");
+        let told =
+            narrator.see(&Event::LaunchFailed { launch: 1, failure }, &record, S(1)).unwrap();
+        assert!(
+            told.starts_with("launch new: FAILED in its launch 2 of 4, in step process: "),
+            "{told}"
+        );
         let Tally { lost, starts_left, .. } = narrator.tally();
         assert_eq!((*lost, *starts_left), (18, 1));
     }

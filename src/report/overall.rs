@@ -62,6 +62,17 @@ impl<'a> Overall<'a> {
         message::one_line(said)
     }
 
+    /// What is said of it behind its mark, which has said already that it has not run.
+    pub fn behind_mark(&self) -> String {
+        let said = self.said();
+        let rest = said.strip_prefix(self.mark().word).map(|rest| rest.trim_start_matches(": "));
+        match rest {
+            Some("") => "its cells have not run".to_owned(),
+            Some(rest) => rest.to_owned(),
+            None => said,
+        }
+    }
+
     /// The ratio of each pair over all cells, with which of the two was measured first.
     pub fn pairs(&self) -> impl Iterator<Item = (Order, f64)> + 'a {
         (0..).map(order).zip(self.outcome.ratios.iter().copied())

@@ -7,7 +7,7 @@ use crate::judge::{BoundVerdict, Estimate, Severity};
 use crate::measure::Metric;
 use crate::record::RunRecord;
 use crate::record::run_record::{
-    BoundJudgement, BoundRecord, CellOutcome, PlannedCellRecord, RelativeRecord,
+    BoundJudgement, BoundRecord, CellOutcome, CellState, PlannedCellRecord, RelativeRecord,
 };
 use crate::record::wording::{seen, share, shares};
 
@@ -23,6 +23,8 @@ pub struct Ratio<'a> {
     pub relative: &'a RelativeRecord,
     /// What it says.
     pub judged: &'a BoundJudgement,
+    /// Whether its cell has not run.
+    pub waits: bool,
 }
 
 /// The ratios of a cell, in the order of its bounds.
@@ -30,9 +32,10 @@ pub fn of<'a>(
     planned: &'a PlannedCellRecord,
     outcome: &'a CellOutcome,
 ) -> impl Iterator<Item = Ratio<'a>> {
+    let waits = matches!(outcome.state, CellState::NotRun { .. });
     let both = planned.bounds.iter().zip(&outcome.judgement.bounds);
-    both.filter_map(|(record, judged)| {
-        record.relative.as_ref().map(|relative| Ratio { record, relative, judged })
+    both.filter_map(move |(record, judged)| {
+        record.relative.as_ref().map(|relative| Ratio { record, relative, judged, waits })
     })
 }
 
@@ -61,6 +64,9 @@ impl Ratio<'_> {
 
     /// How it stands.
     pub fn mark(&self) -> Mark {
+        if self.waits {
+            return Mark { sign: '·', word: "not run", tone: Tone::Bad };
+        }
         let (sign, word, tone) = match (self.judged.verdict, self.record.severity) {
             (BoundVerdict::Clear | BoundVerdict::Close, _) => ('✓', "pass", Tone::Good),
             (BoundVerdict::Fail, Severity::Fail) => ('✗', "fail", Tone::Bad),

@@ -56,26 +56,52 @@ fn value(
 }
 
 /// `3 launches ±0.8 %`: how many have been measured, and half the distance of the least from the
-/// greatest as a share of their mean. None of a cell that is measured once.
+/// greatest as a share of their mean; `2 of 4 launches` of a cell that is not whole. None of one that is
+/// measured once.
 pub fn spread(record: &RunRecord, cell: usize, metric: Metric) -> Option<String> {
     let outcome = &record.cells[cell];
-    if outcome.rounds.is_empty() {
+    let all = outcome.rounds.len();
+    if all == 0 {
         return None;
     }
-    if let Some(partial) = partial(outcome) {
-        return Some(partial);
+    if partial(outcome).is_some() {
+        return Some(format!("{} of {}", measured(outcome), plural(all, "launch")));
     }
     figure::measurement(outcome)?;
+    let half = half(record, cell, metric).map(|half| format!(" {half}"));
+    Some(format!("{}{}", plural(all, "launch"), half.unwrap_or_default()))
+}
+
+/// The same where the number of launches is told elsewhere: `±0.8 %`, `2 of 4`.
+pub fn short(record: &RunRecord, cell: usize, metric: Metric) -> Option<String> {
+    let outcome = &record.cells[cell];
+    match partial(outcome) {
+        Some(_) => Some(format!("{} of {}", measured(outcome), outcome.rounds.len())),
+        None => half(record, cell, metric),
+    }
+}
+
+/// How many launches cells are measured in, where it is the same number for all, and not one.
+pub fn alike(record: &RunRecord, cells: impl Iterator<Item = usize>) -> Option<String> {
+    let mut counts: Vec<usize> = cells.map(|cell| record.cells[cell].rounds.len()).collect();
+    counts.dedup();
+    match counts.as_slice() {
+        [n] if *n > 0 => Some(plural(*n, "launch")),
+        _ => None,
+    }
+}
+
+/// `±0.8 %`.
+fn half(record: &RunRecord, cell: usize, metric: Metric) -> Option<String> {
     let values: Vec<f64> = values(record, cell, metric).into_iter().flatten().collect();
-    let launches = plural(outcome.rounds.len(), "launch");
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     if values.len() < 2 || mean == 0.0 {
-        return Some(launches);
+        return None;
     }
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let half = (high - low) / 2.0 / mean.abs() * 100.0;
-    Some(format!("{launches} ±{} %", figure::column(half, if half < 9.95 { 1 } else { 0 })))
+    Some(format!("±{} %", figure::column(half, if half < 9.95 { 1 } else { 0 })))
 }
 
 /// One pair of launches of a cell.

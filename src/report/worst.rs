@@ -68,9 +68,8 @@ pub enum Which {
 pub fn cases(record: &RunRecord) -> Vec<(Which, Need)> {
     let cells = cells(record).into_iter().map(|(cell, need)| (Which::Cell(cell), need));
     let mut all: Vec<(Which, Need)> = cells.collect();
-    let need = |it: &overall::Overall<'_>| {
-        Need::of_judgement(record, it.judgement(), it.is_pending())
-    };
+    let need =
+        |it: &overall::Overall<'_>| Need::of_judgement(record, it.judgement(), it.is_pending());
     if let Some(need) = overall::of(record).as_ref().and_then(need) {
         let at = all.iter().position(|(_, other)| *other >= need).unwrap_or(all.len());
         all.insert(at, (Which::MeanRatio, need));

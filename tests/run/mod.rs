@@ -20,4 +20,5 @@ mod selftest;
 mod served;
 mod sharded;
 mod simulated;
+mod told;
 pub mod written;

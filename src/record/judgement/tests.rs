@@ -1,6 +1,5 @@
 //! Cells and what they come to, as examples.
 
-use crate::suite::model::{InconclusivePolicy, UnjudgedPolicy};
 use super::*;
 use crate::judge::{Bound, Side};
 use crate::load::FailureClass;
@@ -8,6 +7,7 @@ use crate::measure::validity;
 use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
 use crate::suite::model::Place;
+use crate::suite::model::{InconclusivePolicy, UnjudgedPolicy};
 
 mod relative;
 

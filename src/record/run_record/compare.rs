@@ -96,9 +96,9 @@ impl RunRecord {
     /// Whether a cell waits for the same cell of another variant, which has not run yet.
     pub fn waits(&self, cell: usize) -> bool {
         let Some(planned) = self.header.cells.get(cell) else { return false };
-        rounds::variants_of(planned).filter_map(|variant| self.twin(planned, &variant.name)).any(
-            |twin| matches!(self.cells[twin].state, CellState::NotRun { .. }),
-        )
+        rounds::variants_of(planned)
+            .filter_map(|variant| self.twin(planned, &variant.name))
+            .any(|twin| matches!(self.cells[twin].state, CellState::NotRun { .. }))
     }
 
     /// The case of the mean ratio, where variants are compared. A shard, which has some of the cells only,

@@ -7,7 +7,9 @@ use crate::report::message;
 use crate::report::overall::{self, Overall};
 use crate::report::sanitise::{cut, line};
 
-use super::{Case, MOST_FAILED, MOST_PLAIN, Note, Standing, Suite, clean_place, plain, verdict_name};
+use super::{
+    Case, MOST_FAILED, MOST_PLAIN, Note, Standing, Suite, clean_place, plain, verdict_name,
+};
 
 /// The suite of the mean ratio; none where nothing is compared.
 pub(super) fn suite(record: &RunRecord) -> Option<Suite> {

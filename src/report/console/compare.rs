@@ -108,7 +108,7 @@ impl Page<'_> {
         };
         out.push('\n');
         self.wrapped(out, "", &format!("{} · all cells", overall.heading()), Paint::Bold);
-        self.wrapped(out, "  ", &format!("{mark}: {}", overall.said()), Paint::Tone(tone));
+        self.wrapped(out, "  ", &format!("{mark}: {}", overall.behind_mark()), Paint::Tone(tone));
         let pairs = overall.pairs_words();
         if !pairs.is_empty() {
             self.wrapped(out, "  ", &pairs, Paint::Dim);
@@ -126,17 +126,16 @@ impl Page<'_> {
             }
             // Why something did not run is told once for all of it.
             Verdict::Error => !overall.is_pending(),
-            Verdict::Pass
-            | Verdict::Measured
-            | Verdict::Skip
-            | Verdict::Xfail
-            | Verdict::Xpass => false,
+            Verdict::Pass | Verdict::Measured | Verdict::Skip | Verdict::Xfail | Verdict::Xpass => {
+                false
+            }
         };
         if !stands {
             return;
         }
         let head = format!("{} {}, {}", mark.sign, overall::NAME, overall.heading());
-        let _ = writeln!(out, "\n{}", self.paint(Paint::Tone(mark.tone), &head));
+        out.push('\n');
+        self.wrapped(out, "", &head, Paint::Tone(mark.tone));
         self.wrapped(out, "    ", &overall.said(), Paint::Bold);
         for warning in &judgement.warnings {
             self.wrapped(out, "    ", &message::one_line(warning), Paint::Dim);

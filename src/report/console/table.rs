@@ -48,7 +48,17 @@ impl Page<'_> {
                 (Some(row), None) => format!("by {row}"),
                 (None, _) => String::new(),
             };
-            let parts = [sheet.test.as_str(), block.heading.as_str(), what.as_str(), axes.as_str()];
+            let launches =
+                rounds::alike(self.record, block.cells.iter().flatten().flatten().copied());
+            let often = launches.as_ref().map(|launches| format!("± over {launches}"));
+            let often = often.filter(|_| block.column_axis.is_some()).unwrap_or_default();
+            let parts = [
+                sheet.test.as_str(),
+                block.heading.as_str(),
+                what.as_str(),
+                axes.as_str(),
+                often.as_str(),
+            ];
             let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             out.push('\n');
             self.wrapped(out, "", &parts.join(" · "), Paint::Bold);
@@ -67,7 +77,9 @@ impl Page<'_> {
     fn matrix(&self, out: &mut String, shown: Headline, block: &Block) {
         let Headline { first, second } = shown;
         let digits = self.digits(block, first);
-        self.grid(out, block, |cell| self.face(cell, (first, digits), second));
+        let alike =
+            rounds::alike(self.record, block.cells.iter().flatten().flatten().copied()).is_some();
+        self.grid(out, block, |cell| self.face(cell, (first, digits), second, alike));
     }
 
     /// A table with the face of each cell, in as many groups of columns as the width asks for.
@@ -134,6 +146,7 @@ impl Page<'_> {
         cell: usize,
         (first, digits): (crate::measure::Metric, usize),
         second: Option<crate::measure::Metric>,
+        alike: bool,
     ) -> Face {
         let (planned, outcome) = (&self.record.header.cells[cell], &self.record.cells[cell]);
         let mark = grid::mark(outcome);
@@ -144,7 +157,8 @@ impl Page<'_> {
             let below = second.and_then(|second| figure::one(planned, outcome, second));
             lines.extend(below.map(|f| latency(&f)));
         }
-        lines.extend(rounds::spread(self.record, cell, first));
+        let spread = if alike { rounds::short } else { rounds::spread };
+        lines.extend(spread(self.record, cell, first));
         lines.push(mark.to_string());
         Face { lines, mark: Some(mark) }
     }
@@ -183,9 +197,7 @@ impl Page<'_> {
                         format!("{} TTFT", latency(&f))
                     }
                     TestKind::Startup => f.text(),
-                    TestKind::Command => {
-                        sanitise::line(&format!("{} {}", f.metric, f.text()))
-                    }
+                    TestKind::Command => sanitise::line(&format!("{} {}", f.metric, f.text())),
                 });
                 let spread = rounds::spread(self.record, *cell, first).unwrap_or_default();
                 let figures = [value.unwrap_or_default(), below.unwrap_or_default(), spread];
@@ -202,7 +214,8 @@ impl Page<'_> {
             2 + label + figures.map(|width| width + gap).sum::<usize>() + gap + marks
         };
         let fits = |(gap, shown): &(usize, usize)| needed(*gap, *shown) <= self.width;
-        let (gap, shown) = [(3, 3), (1, 3), (1, 2), (1, 1)].into_iter().find(fits).unwrap_or((1, 0));
+        let (gap, shown) =
+            [(3, 3), (1, 3), (1, 2), (1, 1)].into_iter().find(fits).unwrap_or((1, 0));
         for Row { name, figures, mark } in &lines {
             let mut text = format!("  {}{name}", " ".repeat(label - name.width()));
             let figures = figures.iter().zip(columns).take(shown);

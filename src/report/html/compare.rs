@@ -20,15 +20,19 @@ pub fn overall(out: &mut Markup, record: &RunRecord) {
     let class = class_of_judgement(overall.judgement(), overall.is_pending());
     put!(out, "<section class=\"compare\" id=\"compare\" aria-labelledby=\"compare-name\">\n<h2 id=\"compare-name\">"
         (overall.heading()) " <small>mean ratio of all cells, " (plural(compare.pairs as usize, "pair")) "</small></h2>\n<p class=\"said "
-        (class) "\"><span class=\"k\">" (overall.mark()) "</span> " (whole_numbers(&overall.said())) "</p>\n");
+        (class) "\"><span class=\"k\">" (overall.mark()) "</span> " (whole_numbers(&overall.behind_mark())) "</p>\n");
     for warning in &overall.judgement().warnings {
         put!(out, "<p class=\"note\">" (crate::report::message::one_line(warning)) "</p>\n");
     }
     let ratios: Vec<_> = overall.pairs().collect();
-    let chart = pairs::Ratios { pairs: &ratios, mean: outcome.estimate, limit: compare.min_mean_ratio };
+    let chart =
+        pairs::Ratios { pairs: &ratios, mean: outcome.estimate, limit: compare.min_mean_ratio };
     if let Some(drawing) = chart.draw() {
-        put!(out, "<div class=\"plots\"><figure class=\"plot\"><figcaption>Mean ratio of each pair</figcaption>\
-            <div role=\"img\" aria-label=\"Chart: the mean ratio of each pair. The table below has its figures.\">");
+        put!(
+            out,
+            "<div class=\"plots\"><figure class=\"plot\"><figcaption>Mean ratio of each pair</figcaption>\
+            <div role=\"img\" aria-label=\"Chart: the mean ratio of each pair. The table below has its figures.\">"
+        );
         out.drawing(&drawing);
         put!(out, "</div></figure></div>\n");
         chart_words(out, (&compare.baseline, &compare.candidate), compare.min_mean_ratio.is_some());
@@ -87,7 +91,7 @@ fn of_block(out: &mut Markup, record: &RunRecord, (at, table): (usize, &Table), 
     if !block.heading.is_empty() {
         put!(out, (block.heading) ": ");
     }
-    put!(out, "rows are " (row_axis));
+    put!(out, "rows are "(row_axis));
     match &block.column_axis {
         Some(column) => {
             put!(out, ", columns are " (column) "</caption>\n<thead><tr><td class=\"corner\"></td>");
@@ -134,6 +138,7 @@ fn face(out: &mut Markup, (table, cell): (usize, usize), ratio: &Ratio<'_>) {
 fn class_of_tone(mark: grid::Mark) -> &'static str {
     match mark.tone {
         Tone::Good => "pass",
+        Tone::Bad if mark.sign == '·' => "unrun",
         Tone::Bad if mark.sign == '!' => "error",
         Tone::Bad => "fail",
         Tone::Doubtful => "unsure",

@@ -176,7 +176,7 @@ fn bounds(out: &mut Markup, planned: &PlannedCellRecord, outcome: &CellOutcome) 
 }
 
 fn ratio_of<'a>(record: &'a BoundRecord, judged: &'a BoundJudgement) -> Option<Ratio<'a>> {
-    record.relative.as_ref().map(|relative| Ratio { record, relative, judged })
+    record.relative.as_ref().map(|relative| Ratio { record, relative, judged, waits: false })
 }
 
 /// The limit, and under it what was asked for, where slack is between the two.

@@ -4,8 +4,8 @@ use crate::quantity::print_number;
 use crate::record::RunRecord;
 use crate::record::run_record::{LaunchOutcome, PlannedLaunchRecord};
 use crate::report::count::{elapsed, plural};
-use crate::report::{message, part};
 use crate::report::sanitise::cut;
+use crate::report::{message, part};
 
 use super::markup::{Markup, put};
 

@@ -241,9 +241,9 @@ fn face(out: &mut Markup, record: &RunRecord, at: usize, sheet: &Sheet, shown: &
         }
     }
     if figure::measurement(outcome).is_none()
-        && let Some(partial) = rounds::partial(outcome)
+        && let Some(spread) = rounds::spread(record, at, sheet.headline.first)
     {
-        put!(out, "<span class=\"l\">" (partial) "</span>");
+        put!(out, "<span class=\"l\">" (spread) "</span>");
     }
     put!(out, "</a>");
 }
@@ -309,7 +309,7 @@ fn list(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, show
             }
             if spreads {
                 let spread = rounds::spread(record, *at, sheet.headline.first);
-                put!(out, "<td>" (spread.unwrap_or_default()) "</td>");
+                put!(out, "<td class=\"launches\">" (spread.unwrap_or_default()) "</td>");
             }
             put!(out, "</tr>\n");
         }

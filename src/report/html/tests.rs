@@ -383,7 +383,11 @@ fn variants_are_compared_on_the_page() {
     assert!(page.contains("<h2 id=\"compare-name\">new against old <small>mean ratio of all cells, 4 pairs</small></h2>"));
     // First of what needs an eye, and a link to the section.
     let worst = page.split_once("<ol class=\"worst\">").unwrap().1;
-    assert!(worst.trim_start().starts_with("<li class=\"fail\"><a href=\"#compare\">"), "{}", &worst[..200]);
+    assert!(
+        worst.trim_start().starts_with("<li class=\"fail\"><a href=\"#compare\">"),
+        "{}",
+        &worst[..200]
+    );
     assert!(page.contains("output-throughput as a share of old"));
     assert!(page.contains("<span class=\"sees\">sees "));
     // Each pair of a cell, with both values, the ratio and its logarithm.
@@ -401,8 +405,10 @@ fn variants_are_compared_on_the_page() {
 #[test]
 fn a_page_says_which_launches_lack() {
     let page = render(&fixture::compare_cut_short());
-    assert!(page.contains("<span class=\"l\">1 of 4 launches measured</span>"));
-    assert!(page.contains("<li>launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log</li>"));
+    assert!(page.contains("<span class=\"l\">1 of 4 launches</span>"));
+    assert!(
+        page.contains("<li>launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log</li>")
+    );
     assert!(page.contains("<li>the mean ratio: not run: launch new failed in its launch 2 of 4"));
     assert!(page.contains("<summary>3 starts of its engine</summary>"));
 }

@@ -19,12 +19,8 @@ pub(super) fn broken(record: &RunRecord) -> Option<String> {
     if !need.fails() || need == Need::NotRun {
         return None;
     }
-    let mut piece = format!(
-        "- **{}** {}: {}\n",
-        overall::NAME,
-        overall.mark().word,
-        markdown(&overall.said())
-    );
+    let mut piece =
+        format!("- **{}** {}: {}\n", overall::NAME, overall.mark().word, markdown(&overall.said()));
     for warning in &overall.judgement().warnings {
         let _ = writeln!(piece, "  - warning: {}", markdown(&message::one_line(warning)));
     }
@@ -41,7 +37,7 @@ pub(super) fn overall(record: &RunRecord, out: &mut Budget) {
         mark if mark.tone == Tone::Bad => format!("**{mark}**"),
         mark => mark.to_string(),
     };
-    out.push(&format!("{mark}: {}\n", markdown(&overall.said())));
+    out.push(&format!("{mark}: {}\n", markdown(&overall.behind_mark())));
     if overall.outcome.ratios.is_empty() {
         return;
     }

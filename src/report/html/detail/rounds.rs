@@ -8,9 +8,9 @@ use crate::record::wording::number;
 use crate::report::html::markup::{Markup, put};
 use crate::report::html::plot::pairs::{Ratios, Values};
 use crate::report::html::{compare, heat};
+use crate::report::message;
 use crate::report::ratio::{self, Ratio};
 use crate::report::rounds::{self, Paired};
-use crate::report::message;
 
 /// A metric of the cell, by launch.
 struct Series {
@@ -43,7 +43,15 @@ pub fn tell(out: &mut Markup, record: &RunRecord, at: usize) {
     if let Some(partial) = rounds::partial(outcome) {
         put!(out, "<p class=\"note\">" (partial) ".</p>\n");
     }
-    table(out, record, at, &series);
+    // Pairs take a table each, what has no other side stands in one.
+    let (paired, alone): (Vec<&Series>, Vec<&Series>) =
+        series.iter().partition(|one| !one.pairs.is_empty());
+    for one in paired {
+        table(out, record, at, &[one]);
+    }
+    if !alone.is_empty() || series.is_empty() {
+        table(out, record, at, &alone);
+    }
     drawings(out, record, at, &series);
 }
 
@@ -51,28 +59,31 @@ fn variant_of(bound: &BoundRecord) -> Option<&crate::record::run_record::Variant
     bound.relative.as_ref()?.variant.as_ref().filter(|variant| variant.paired)
 }
 
-fn table(out: &mut Markup, record: &RunRecord, at: usize, series: &[Series]) {
+fn table(out: &mut Markup, record: &RunRecord, at: usize, series: &[&Series]) {
     let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
     let whose = planned.bounds.iter().filter_map(variant_of).next();
     let whose = whose.map_or("", |variant| variant.name.as_str());
+    let own = planned.variant.as_deref().unwrap_or_default();
     let orders = series.iter().map(|one| &one.pairs).find(|pairs| !pairs.is_empty());
     let compare = record.header.compare.as_ref();
     let troubled =
         outcome.rounds.iter().any(|round| !matches!(round.state, CellState::Measured(_)));
-    put!(
-        out,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Launches\"><table class=\"figures\"><thead><tr><th scope=\"col\" class=\"n\">launch</th>"
-    );
+    put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Launches");
+    if let (Some(_), Some(one)) = (orders, series.first()) {
+        put!(out, ", " (one.metric) "\"><table class=\"figures\"><caption>" (heat::title(one.metric)) "</caption>");
+    } else {
+        put!(out, "\"><table class=\"figures\">");
+    }
+    put!(out, "<thead><tr><th scope=\"col\" class=\"n\">launch</th>");
     if orders.is_some() {
         put!(out, "<th scope=\"col\">measured first</th>");
     }
     for one in series {
-        if !one.pairs.is_empty() {
-            put!(out, "<th scope=\"col\" class=\"n\">" (whose) "</th>");
-        }
-        put!(out, "<th scope=\"col\" class=\"n\">" (heat::title(one.metric)) "</th>");
-        if !one.pairs.is_empty() {
-            put!(out, "<th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">its logarithm</th>");
+        if one.pairs.is_empty() {
+            put!(out, "<th scope=\"col\" class=\"n\">" (heat::title(one.metric)) "</th>");
+        } else {
+            put!(out, "<th scope=\"col\" class=\"n\">" (whose) "</th><th scope=\"col\" class=\"n\">" (own)
+                "</th><th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">its logarithm</th>");
         }
     }
     if troubled {

@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::judge::Estimate;
 use crate::judge::paired::Order;
 
-use super::{BAD, Drawing, GRID, INK, PAPER, SERIES, WIDTH, label};
+use super::{BAD, Drawing, GRID, INK, PAPER, SERIES, WIDTH, figure};
 
 const HEIGHT: u32 = 200;
 /// Launches that are drawn; the table has all.
@@ -67,8 +67,7 @@ impl Ratios<'_> {
         let band = mean.and_then(|mean| Some((mean.lower?, mean.upper?)));
         let mean = mean.map(|mean| mean.value);
         let ground = Ground { band, mean, even: Some(1.0), limit: self.limit };
-        let format = |value: &f64| format!("{value:.3}");
-        draw(&dots.collect::<Vec<_>>(), &ground, "pair", &format)
+        draw(&dots.collect::<Vec<_>>(), &ground, "pair", 3)
     }
 }
 
@@ -84,17 +83,11 @@ impl Values<'_> {
         };
         let mut dots = of(self.theirs, THEIRS, false);
         dots.extend(of(self.own, OWN, true));
-        let digits = |value: &f64| label(*value, false);
-        draw(&dots, &Ground::default(), "launch", &digits)
+        draw(&dots, &Ground::default(), "launch", 0)
     }
 }
 
-fn draw(
-    dots: &[Dot],
-    ground: &Ground,
-    below: &'static str,
-    format: &dyn Fn(&f64) -> String,
-) -> Option<Drawing> {
+fn draw(dots: &[Dot], ground: &Ground, below: &'static str, decimals: usize) -> Option<Drawing> {
     let last = dots.iter().map(|dot| dot.x).fold(0.0, f64::max);
     if last < 2.0 || dots.iter().any(|dot| !dot.y.is_finite()) {
         return None;
@@ -107,8 +100,12 @@ fn draw(
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     // All alike: room on both sides.
     let room = if high > low { (high - low) * 0.12 } else { high.abs().max(1e-9) * 0.02 };
+    let (low, high) = (low - room, high + room);
+    // As many digits as it takes to tell the marks apart.
+    let needed = (-((high - low) / 6.0).log10()).ceil().clamp(0.0, 9.0) as usize;
+    let decimals = decimals.max(needed);
     let mut svg = String::new();
-    render(dots, ground, (last, low - room, high + room), below, format, &mut svg)?;
+    render(dots, ground, (last, low, high), (below, decimals), &mut svg)?;
     Some(Drawing { svg })
 }
 
@@ -116,8 +113,7 @@ fn render(
     dots: &[Dot],
     ground: &Ground,
     (last, low, high): (f64, f64, f64),
-    below: &'static str,
-    format: &dyn Fn(&f64) -> String,
+    (below, decimals): (&'static str, usize),
     svg: &mut String,
 ) -> Option<()> {
     let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
@@ -141,7 +137,7 @@ fn render(
         .axis_style(GRID)
         .label_style(text(INK, 15))
         .y_labels(5)
-        .y_label_formatter(&|value| format(value))
+        .y_label_formatter(&|value| figure::column(*value, decimals))
         .draw()
         .ok()?;
     if let Some((from, to)) = ground.band {
