@@ -81,7 +81,7 @@ fn a_loss_turns_the_build_red_and_every_report_says_where() {
         assert!(page.contains(cell) && page.contains(mean), "{page}");
     }
     assert!(
-        ran.stdout.contains("suite.toml,line=16,title=✗ fail mean ratio new against old::"),
+        ran.stdout.contains("suite.toml,line=15,title=✗ fail mean ratio new against old::"),
         "{}",
         ran.stdout
     );
