@@ -124,9 +124,12 @@ impl Table {
     }
 }
 
+/// What the ratios of a table have in common: test, metric, what they are held against.
+type Key<'a> = (&'a str, Metric, String);
+
 /// The tables of a record: tests in the order of the plan, metrics in that of the bounds.
 pub fn tables(record: &RunRecord) -> Vec<Table> {
-    let mut found: Vec<((&str, Metric, String), Vec<usize>)> = Vec::new();
+    let mut found: Vec<(Key<'_>, Vec<usize>)> = Vec::new();
     for (at, (planned, outcome)) in record.header.cells.iter().zip(&record.cells).enumerate() {
         for ratio in of(planned, outcome) {
             let key = (planned.test.as_str(), ratio.record.metric, ratio.whose());
@@ -137,7 +140,7 @@ pub fn tables(record: &RunRecord) -> Vec<Table> {
             }
         }
     }
-    let table = |((test, metric, whose), cells): ((&str, Metric, String), Vec<usize>)| Table {
+    let table = |((test, metric, whose), cells): (Key<'_>, Vec<usize>)| Table {
         test: line(test),
         metric,
         whose,

@@ -82,7 +82,7 @@ impl RunRecord {
     /// What a cell comes to in that state.
     pub(super) fn judge(&self, index: usize, state: &CellState) -> Judgement {
         let cell = &self.header.cells[index];
-        let own = measured(&self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
+        let own = measured(self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
         let others = self.others(cell);
         judgement::judge_rounds(
             cell,
