@@ -115,10 +115,12 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
     for failure in record.launches.iter().filter_map(|launch| launch.failure.as_ref()) {
         exit = exit.or(if failure.mismatch { Exit::Mismatch } else { Exit::Engine });
     }
-    for (planned, cell) in record.header.cells.iter().zip(&record.cells) {
+    for (at, (planned, cell)) in record.header.cells.iter().zip(&record.cells).enumerate() {
         let stopped = record.origin(planned.launch).stopped;
         exit = exit.or(match cell.judgement.verdict {
             Verdict::Fail => Exit::Limit,
+            // What it waits for weighs for itself, and this is the least that is no pass.
+            Verdict::Error if is_measured(cell) && record.waits(at) => Exit::Doubt,
             Verdict::Error => of_error(cell, stopped, flags),
             Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, &cell.judgement) => {
                 Exit::Doubt
@@ -132,7 +134,7 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
             | Verdict::Xpass => Exit::Pass,
         });
     }
-    if let Some(compare) = &record.compare {
+    if let Some((_, compare)) = record.mean_ratio() {
         let judgement = &compare.judgement;
         exit = exit.or(match judgement.verdict {
             Verdict::Fail => Exit::Limit,
@@ -158,6 +160,11 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
         exit = exit.or(Exit::Unwritten);
     }
     exit
+}
+
+fn is_measured(cell: &CellOutcome) -> bool {
+    let invalid = cell.judgement.class.as_deref() == Some("invalid");
+    matches!(cell.state, CellState::Measured(_)) && !invalid
 }
 
 /// What a cell that could not be judged comes to, given why its run ended early. Never [`Exit::Pass`].
@@ -330,6 +337,76 @@ mod tests {
         assert_eq!(crate::cli::onlooker::failures(&record), 0);
         record.cells[0].judgement.class = Some("no-data".into());
         assert_eq!(crate::cli::onlooker::failures(&record), 1);
+    }
+
+    #[test]
+    fn a_mean_ratio_is_a_case_for_code_counts_and_junit_alike() {
+        use crate::report::case::{Standing, cases};
+        use crate::report::count::{Counts, last_line};
+        let alone = || {
+            let mut record = fixture::compare();
+            // The cell's own limit lets it pass, and the mean ratio's does not.
+            for bound in record.header.cells.iter_mut().flat_map(|cell| &mut cell.bounds) {
+                bound.bound.as_mut().unwrap().limit = 0.9;
+            }
+            record
+        };
+        let mut again = alone();
+        for at in 0..again.cells.len() {
+            let event = crate::record::Event::CellFinished {
+                cell: at,
+                round: 0,
+                state: again.cells[at].rounds[0].state.clone(),
+                seconds: 1.0,
+            };
+            again.apply(&event);
+        }
+        for (record, failed, exit) in [
+            (fixture::compare(), 2, Exit::Limit),
+            (again, 1, Exit::Limit),
+            (fixture::compare_without_loss(), 0, Exit::Pass),
+        ] {
+            let cases = cases(&record);
+            let all = cases.suites.iter().flat_map(|suite| &suite.cases);
+            let failures = all.filter(|case| matches!(case.standing, Standing::Failure(_)));
+            assert_eq!((failures.count(), Counts::of(&record).fail), (failed, failed));
+            assert_eq!(of(&record, NONE), exit);
+            let word = if failed > 0 { "failed" } else { "passed" };
+            assert!(last_line(&record).contains(&format!(" {failed} failed, ")));
+            assert!(last_line(&record).contains(&format!(" (mean ratio: {word}) in ")));
+        }
+        let cut = fixture::compare_cut_short();
+        let cases = cases(&cut);
+        let all = cases.suites.iter().flat_map(|suite| &suite.cases);
+        let errors = all.filter(|case| matches!(case.standing, Standing::Error(_))).count();
+        let counts = Counts::of(&cut);
+        assert_eq!(errors, counts.error + counts.not_run + counts.launches_failed);
+        assert_eq!(of(&cut, NONE), Exit::Engine);
+        // A shard has some of the cells only.
+        let mut shard = fixture::compare();
+        shard.header.shard = Some(crate::record::shard::Part {
+            shard: 1,
+            of: 2,
+            timings: None,
+            here: true,
+            owners: Vec::new(),
+            elsewhere: Default::default(),
+        });
+        assert_eq!(Counts::of(&shard).fail, 1);
+    }
+
+    #[test]
+    fn doubt_and_warnings_of_a_mean_ratio_weigh_as_those_of_a_cell() {
+        let mut record = fixture::compare_without_loss();
+        assert_eq!(of(&record, DENY), Exit::Pass, "what others are held against is no warning");
+        record.compare.as_mut().unwrap().judgement.warnings.push("by the point estimate".into());
+        assert_eq!(message::warnings(&record), ["mean ratio: by the point estimate"]);
+        assert_eq!((of(&record, NONE), of(&record, DENY)), (Exit::Pass, Exit::Doubt));
+        let mut record = fixture::compare_without_loss();
+        record.compare.as_mut().unwrap().judgement.verdict = Verdict::Inconclusive;
+        assert_eq!((of(&record, NONE), of(&record, DENY)), (Exit::Pass, Exit::Doubt));
+        record.header.policy.inconclusive = InconclusivePolicy::Fail;
+        assert_eq!(of(&record, NONE), Exit::Doubt);
     }
 
     #[test]

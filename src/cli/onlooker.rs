@@ -155,7 +155,7 @@ impl Onlooker<'_> {
 /// Cells that failed, and launches that failed with no such cell. A cell whose verdict is to come has not
 /// failed yet.
 pub fn failures(record: &RunRecord) -> usize {
-    let failed = |cell: &usize| failed(&record.cells[*cell]) && !record.awaits(*cell);
+    let failed = |cell: &usize| failed(&record.cells[*cell]) && !record.waits(*cell);
     let cells: Vec<usize> = (0..record.cells.len()).filter(failed).collect();
     let launches = record.launches.iter().enumerate().filter(|(index, launch)| {
         launch.failure.is_some()

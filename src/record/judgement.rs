@@ -38,7 +38,7 @@ pub struct Rounds<'a> {
     pub own: &'a [Option<&'a Measurement>],
     /// The same cell of other variants, by variant.
     pub others: &'a BTreeMap<String, Other<'a>>,
-    /// Whether other cells are held against it.
+    /// Whether the same cell of another variant is held against it.
     pub reference: bool,
 }
 

@@ -274,7 +274,11 @@ fn join(record: &mut RunRecord, shards: &[(&Source, &Part)], missing: &[u32]) {
         let places = owners.iter().enumerate().filter(|(_, owner)| **owner == part.shard);
         for ((place, _), outcome) in places.zip(&theirs.launches) {
             let mut outcome = outcome.clone();
-            outcome.log = outcome.log.map(|log| format!("{}/{log}", folder(part.shard, of)));
+            let place_log = |log: String| format!("{}/{log}", folder(part.shard, of));
+            outcome.log = outcome.log.map(place_log);
+            for start in &mut outcome.starts {
+                start.log = start.log.take().map(place_log);
+            }
             record.launches[place] = outcome;
         }
         let own = |cell: &usize| owners[record.header.cells[*cell].launch] == part.shard;

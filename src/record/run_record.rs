@@ -13,8 +13,10 @@ use crate::suite::model::{AxisValue, Place, Policy};
 
 mod compare;
 mod kin;
+mod starts;
 pub use compare::{CompareOutcome, CompareRecord, NoiseRecord, Round, VariantRecord};
 pub use kin::Kin;
+pub use starts::EngineStart;
 
 /// What is known before the first launch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -311,6 +313,9 @@ pub struct LaunchOutcome {
     pub failure: Option<LaunchFailure>,
     /// Words worth reading.
     pub warnings: Vec<String>,
+    /// Each start of its engine, in their order; the fields above tell of the last one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<EngineStart>,
 }
 
 /// Why a launch failed.
@@ -459,10 +464,11 @@ impl RunRecord {
                     }
                 }
             }
-            Event::LaunchStarted { launch, command, log, .. } => {
+            Event::LaunchStarted { launch, command, log, round, .. } => {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
                 outcome.command.clone_from(command);
                 outcome.log.clone_from(log);
+                outcome.began(*round, log.as_deref());
                 // A second start of the same launch: its cells have another chance.
                 if let Some(failure) = outcome.failure.take() {
                     let words = format!("started again after: {}", failure.message);
@@ -475,7 +481,7 @@ impl RunRecord {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
                 let other = outcome.facts.as_ref().filter(|_| resumed);
                 let other = other.and_then(|before| other_engine(before, facts));
-                outcome.ready_time = Some(*ready_time);
+                outcome.was_ready(*ready_time);
                 outcome.facts = Some(facts.clone());
                 for warning in warnings.iter().chain(&other) {
                     // A launch that was interrupted has said it before.
@@ -486,9 +492,14 @@ impl RunRecord {
             }
             Event::LaunchFailed { launch, failure } => {
                 let Some(outcome) = self.launches.get_mut(*launch) else { return };
-                outcome.failure = Some(failure.clone());
+                outcome.failed(failure);
                 let name = self.header.launches.get(*launch).map_or("", |planned| &planned.name);
                 let mut reason = format!("{NOT_RUN}: launch {name} failed");
+                // Unfit hardware is found before any start.
+                let started = failure.step != "hardware";
+                if let Some(which) = self.which_start(*launch).filter(|_| started) {
+                    reason.push_str(&format!(" in its {which}"));
+                }
                 // Which cells brought the engine down is what the others want to know.
                 if failure.step == "serving" {
                     reason.push_str(&format!(": {}", failure.message));

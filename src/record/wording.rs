@@ -187,23 +187,31 @@ pub fn launches_against(own: usize, theirs: usize) -> String {
 /// What a comparison can see: `sees losses from 4.1 %`, of what is better when less
 /// `sees rises from 4.3 %`.
 fn sight(side: Side, loss: f64) -> String {
-    let percent = |share: f64| print_number(share * 100.0, 1);
+    match (side, seen(side, loss)) {
+        (Side::Min, Some(least)) => format!("sees losses from {least}"),
+        (Side::Max, Some(least)) => format!("sees rises from {least}"),
+        (Side::Min | Side::Max, None) => "sees next to nothing".to_owned(),
+    }
+}
+
+/// The smallest loss that a comparison sees, of what is better when less the smallest rise: `4.1 %`. None
+/// where it sees next to nothing.
+pub fn seen(side: Side, loss: f64) -> Option<String> {
+    let percent = |share: f64| format!("{} %", print_number(share * 100.0, 1));
     match side {
-        Side::Min if loss < 0.9995 => format!("sees losses from {} %", percent(loss)),
-        Side::Max if loss < 0.9995 => {
-            format!("sees rises from {} %", percent(1.0 / (1.0 - loss) - 1.0))
-        }
-        Side::Min | Side::Max => "sees next to nothing".to_owned(),
+        Side::Min if loss < 0.9995 => Some(percent(loss)),
+        Side::Max if loss < 0.9995 => Some(percent(1.0 / (1.0 - loss) - 1.0)),
+        Side::Min | Side::Max => None,
     }
 }
 
 /// A ratio with three digits behind the point.
-fn share(value: f64) -> String {
+pub fn share(value: f64) -> String {
     format!("{value:.3}")
 }
 
 /// A ratio with as many digits as it takes to tell it from its limit.
-fn shares(value: f64, limit: f64) -> (String, String) {
+pub fn shares(value: f64, limit: f64) -> (String, String) {
     let of_limit = print_number(limit, 6);
     let digits = (3..9).find(|digits| {
         let rounded: f64 = format!("{value:.*}", *digits).parse().unwrap_or(value);
@@ -231,10 +239,10 @@ pub fn no_data(record: &BoundRecord, bound: &Bound, why: &str) -> String {
         Side::Max => "≤",
     };
     let limit = match &record.relative {
-        Some(RelativeRecord { variant: Some(variant), .. }) => {
-            format!("{} of {}", print_number(bound.limit, 6), variant.name)
+        Some(relative) => {
+            let whose = relative.variant.as_ref().map_or("the baseline", |it| it.name.as_str());
+            format!("{} of {whose}", print_number(bound.limit, 6))
         }
-        Some(_) => format!("{} of the baseline", print_number(bound.limit, 6)),
         None => number(bound.limit),
     };
     format!("{} {sign} {limit}: {why} ({})", record.metric, record.place)

@@ -20,7 +20,11 @@ use super::engine;
 use super::figure;
 use super::fit::fit;
 use super::message;
+use super::ratio;
+use super::rounds;
 use super::sanitise::{cut, line};
+
+mod overall;
 
 /// Bytes of XML that the whole file stays under, but for the bare cases of a plan so large that
 /// they alone take more: every planned cell is in the file.
@@ -39,7 +43,7 @@ pub struct Cases {
     pub name: String,
     /// The suite file.
     pub file: String,
-    /// One for each launch.
+    /// One for each launch, then that of the mean ratio.
     pub suites: Vec<Suite>,
 }
 
@@ -121,6 +125,7 @@ pub fn cases(record: &RunRecord) -> Cases {
         .enumerate()
         .map(|(index, planned)| suite(record, index, planned))
         .collect();
+    suites.extend(overall::suite(record));
     if header.cells.is_empty() {
         suites.push(without_cells(record));
     }
@@ -142,8 +147,9 @@ fn suite(record: &RunRecord, index: usize, planned: &PlannedLaunchRecord) -> Sui
     let cells = header.cells.iter().zip(&record.cells);
     cases.extend(
         cells
-            .filter(|(cell, _)| cell.launch == index)
-            .map(|(planned, outcome)| cell_case(record, planned, outcome)),
+            .enumerate()
+            .filter(|(_, (cell, _))| cell.launch == index)
+            .map(|(at, _)| cell_case(record, at)),
     );
     let mut properties = vec![
         ("tokgate.version".to_owned(), line(&header.tokgate)),
@@ -236,6 +242,7 @@ fn launch_case(
             output.push(format!("command: {}", line(&shell_words::join(&outcome.command))));
         }
         output.extend(log.map(|log| format!("log: {}", line(log))));
+        output.extend(message::starts(record, index));
         output.extend(outcome.warnings.iter().map(|text| format!("warning: {}", line(text))));
     }
     output.extend(record.header.slowed.map(|share| format!("warning: {}", slowdown::words(share))));
@@ -256,7 +263,8 @@ fn launch_case(
     }
 }
 
-fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutcome) -> Case {
+fn cell_case(record: &RunRecord, at: usize) -> Case {
+    let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
     let policy = &record.header.policy;
     let judgement = &outcome.judgement;
     let said = message::of_cell(outcome);
@@ -265,6 +273,7 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
     let figures = figure::all(planned, outcome);
     let mut table = table(&figures);
     table.extend(engine::words(outcome).map(|words| format!("{:<24} {words}", "engine")));
+    table.extend(rounds::lines(record, at));
     let details = message::details(planned, outcome);
 
     // Everything below the message of a case that needs somebody's eye.
@@ -328,6 +337,10 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
     output.extend(table);
     let mut properties = vec![("verdict".to_owned(), verdict_name(judgement.verdict).to_owned())];
     properties.extend(figures.iter().map(|f| (format!("metric.{}", f.metric), plain(f.value))));
+    properties.extend(ratios(planned, outcome));
+    if !outcome.rounds.is_empty() {
+        properties.push(("launches".to_owned(), outcome.rounds.len().to_string()));
+    }
     let said = engine::properties(outcome).into_iter();
     properties.extend(said.map(|(name, value)| (name.to_owned(), plain(value))));
     Case {
@@ -339,6 +352,28 @@ fn cell_case(record: &RunRecord, planned: &PlannedCellRecord, outcome: &CellOutc
         properties,
         output: cut(&output.join("\n"), MOST_PLAIN / 2),
     }
+}
+
+/// Each ratio of a cell with its interval, and the smallest loss that it could have seen.
+fn ratios(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<(String, String)> {
+    let mut told: Vec<Metric> = Vec::new();
+    let mut properties = Vec::new();
+    for ratio in ratio::of(planned, outcome) {
+        let metric = ratio.record.metric;
+        // Of several against different things the first has the name.
+        if told.contains(&metric) {
+            continue;
+        }
+        told.push(metric);
+        let Some(estimate) = ratio.estimate() else { continue };
+        let bounds =
+            [("", Some(estimate.value)), (".lower", estimate.lower), (".upper", estimate.upper)];
+        for (suffix, value) in bounds {
+            properties.extend(value.map(|value| (format!("ratio.{metric}{suffix}"), plain(value))));
+        }
+        properties.extend(ratio.judged.sees.map(|sees| (format!("sees.{metric}"), plain(sees))));
+    }
+    properties
 }
 
 /// The one case of a run without cells, since some consumers refuse a file without a case: an error, but

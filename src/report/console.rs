@@ -1,7 +1,8 @@
 //! The closing page on a terminal: what ran, a table for each test that reads like a result page,
 //! failures with their messages and rerun commands, warnings, the verdict.
 //!
-//! It decides arrangement and colour only; the cells' places and marks come from `grid`, the words
+//! `table` has the tables, `compare` what is said of variants that are compared. It decides arrangement and
+//! colour only; the cells' places and marks come from `grid`, the words
 //! from `message`. Nothing that an engine printed reaches the terminal unwashed.
 
 use std::fmt::Write;
@@ -9,22 +10,22 @@ use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
 use crate::judge::Verdict;
-use crate::measure::TestKind;
 use crate::record::RunRecord;
 use crate::record::run_record::CellState;
 
 use super::count::{Counts, inconclusive_fails, plural};
-use super::figure::{self, Figure, Headline};
-use super::grid::{self, Block, Mark, Sheet, Tone};
+use super::grid::{self, Tone};
 use super::message;
+use super::overall;
 use super::part;
+
+mod compare;
+mod table;
 
 pub use super::count::last_line;
 
 /// Failures, and warnings, that are shown in full; the files have all.
 const MOST_TOLD: usize = 40;
-/// Cells of a test that are shown; beyond, those that need no eye are left out.
-const MOST_CELLS: usize = 2_000;
 
 /// How much of the page is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub fn render(record: &RunRecord, width: usize, color: bool, extent: Extent) -> 
             for sheet in grid::sheets(record) {
                 page.sheet(&mut out, &sheet);
             }
+            page.ratios(&mut out);
+            page.overall(&mut out);
             page.legend(&mut out);
             page.troubles(&mut out);
             page.warnings(&mut out);
@@ -72,19 +75,6 @@ enum Paint {
     Tone(Tone),
 }
 
-/// One cell of a table: its lines, the last one coloured by its tone.
-struct Face {
-    lines: Vec<String>,
-    mark: Option<Mark>,
-}
-
-/// One line of a list.
-struct Row {
-    name: String,
-    figures: [String; 2],
-    mark: Mark,
-}
-
 impl Page<'_> {
     fn paint(&self, paint: Paint, text: &str) -> String {
         let code = match paint {
@@ -98,202 +88,6 @@ impl Page<'_> {
             format!("\u{1b}[{code}m{text}\u{1b}[0m")
         } else {
             text.to_owned()
-        }
-    }
-
-    fn sheet(&self, out: &mut String, sheet: &Sheet) {
-        let Headline { first, second } = sheet.headline;
-        let unit = first.base.entry().unit;
-        let what = match sheet.kind {
-            TestKind::Decode | TestKind::Serve => format!("total {unit}, median TTFT"),
-            TestKind::Prefill => format!("prompt {unit}, median TTFT"),
-            TestKind::Command => {
-                let blank = if unit.is_empty() { "" } else { " " };
-                let second = second.map_or(String::new(), |second| format!(", {second}"));
-                super::sanitise::line(&format!("{first}{blank}{unit}{second}"))
-            }
-            TestKind::Startup => "time to ready, KV capacity".to_owned(),
-        };
-        for block in &sheet.blocks {
-            let axes = match (&block.row_axis, &block.column_axis) {
-                (Some(row), Some(column)) => format!("rows are {row}, columns are {column}"),
-                (Some(row), None) => format!("by {row}"),
-                (None, _) => String::new(),
-            };
-            let parts = [sheet.test.as_str(), block.heading.as_str(), what.as_str(), axes.as_str()];
-            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-            out.push('\n');
-            self.wrapped(out, "", &parts.join(" · "), Paint::Bold);
-            let shown = block.cells.iter().flatten().flatten().count();
-            if shown > MOST_CELLS {
-                let _ = writeln!(out, "  {} cells: too many for a table here", shown);
-            } else if block.column_axis.is_some() {
-                self.matrix(out, sheet.headline, block);
-            } else {
-                self.list(out, sheet, block);
-            }
-        }
-    }
-
-    /// Value, TTFT and mark under each other, in as many groups of columns as the width asks for.
-    fn matrix(&self, out: &mut String, shown: Headline, block: &Block) {
-        let Headline { first, second } = shown;
-        let digits = self.digits(block, first);
-        let faces: Vec<Vec<Face>> = block
-            .cells
-            .iter()
-            .map(|row| row.iter().map(|cell| self.face(*cell, (first, digits), second)).collect())
-            .collect();
-        let axis = block.row_axis.as_deref().unwrap_or_default();
-        let label = block.rows.iter().map(|row| row.width()).chain([axis.width()]).max();
-        let label = label.unwrap_or(0) + 1;
-        let widths: Vec<usize> = (0..block.columns.len())
-            .map(|column| {
-                let lines = faces.iter().flat_map(|row| row[column].lines.iter());
-                let widest = lines.map(|line| line.width()).max().unwrap_or(0);
-                widest.max(block.columns[column].width()) + 2
-            })
-            .collect();
-        // Equal columns read best, where they fit; else each is as narrow as it can be.
-        let widest = widths.iter().copied().max().unwrap_or(0);
-        let widths = if label + widest * widths.len() <= self.width {
-            vec![widest; widths.len()]
-        } else {
-            widths
-        };
-        for (at, group) in groups(&widths, self.width.saturating_sub(label)).into_iter().enumerate()
-        {
-            if at > 0 {
-                out.push('\n');
-            }
-            let mut head = format!("{axis:>label$}");
-            for column in group.clone() {
-                let _ = write!(head, "{:>1$}", block.columns[column], widths[column]);
-            }
-            let _ = writeln!(out, "{}", self.paint(Paint::Bold, &head));
-            let ruler = label + widths[group.clone()].iter().sum::<usize>();
-            let _ = writeln!(out, " {}", self.paint(Paint::Dim, &"─".repeat(ruler - 1)));
-            for (row, faces) in block.rows.iter().zip(&faces) {
-                let faces = &faces[group.clone()];
-                let height = faces.iter().map(|face| face.lines.len()).max().unwrap_or(0).max(1);
-                for line in 0..height {
-                    let name = if line == 0 { row.as_str() } else { "" };
-                    let mut text = format!("{}{}", " ".repeat(label - name.width()), name);
-                    for (face, column) in faces.iter().zip(group.clone()) {
-                        text.push_str(&self.piece(face, line, widths[column]));
-                    }
-                    let _ = writeln!(out, "{}", text.trim_end());
-                }
-                if height > 1 {
-                    out.push('\n');
-                }
-            }
-            // The gap below the last row is the next heading's.
-            if out.ends_with("\n\n") {
-                out.pop();
-            }
-        }
-    }
-
-    fn face(
-        &self,
-        cell: Option<usize>,
-        (first, digits): (crate::measure::Metric, usize),
-        second: Option<crate::measure::Metric>,
-    ) -> Face {
-        let Some(cell) = cell else { return Face { lines: vec![], mark: None } };
-        let (planned, outcome) = (&self.record.header.cells[cell], &self.record.cells[cell]);
-        let mark = grid::mark(outcome);
-        let mut lines = Vec::new();
-        if figure::measurement(outcome).is_some() {
-            let value = figure::one(planned, outcome, first);
-            lines.push(value.map_or("—".into(), |f| figure::column(f.value, digits)));
-            let below = second.and_then(|second| figure::one(planned, outcome, second));
-            lines.extend(below.map(|f| latency(&f)));
-        }
-        lines.push(mark.to_string());
-        Face { lines, mark: Some(mark) }
-    }
-
-    /// One line of a cell, right-aligned in its column.
-    fn piece(&self, face: &Face, line: usize, width: usize) -> String {
-        let Some(text) = face.lines.get(line) else { return " ".repeat(width) };
-        let pad = " ".repeat(width.saturating_sub(text.width()));
-        let paint = match face.mark {
-            Some(mark) if line + 1 == face.lines.len() => Some(Paint::Tone(mark.tone)),
-            Some(mark) if line == 0 && mark.tone == Tone::Bad => Some(Paint::Tone(Tone::Bad)),
-            Some(_) if line > 0 => Some(Paint::Dim),
-            Some(_) | None => None,
-        };
-        format!("{pad}{}", paint.map_or(text.clone(), |paint| self.paint(paint, text)))
-    }
-
-    /// A line for each cell.
-    fn list(&self, out: &mut String, sheet: &Sheet, block: &Block) {
-        let Headline { first, second } = sheet.headline;
-        let digits = self.digits(block, first);
-        let mut lines: Vec<Row> = Vec::new();
-        for (row, cells) in block.rows.iter().zip(&block.cells) {
-            for cell in cells.iter().flatten() {
-                let (planned, outcome) =
-                    (&self.record.header.cells[*cell], &self.record.cells[*cell]);
-                let value = figure::one(planned, outcome, first).map(|f| {
-                    let unit = f.metric.base.entry().unit;
-                    let blank = if unit.is_empty() { "" } else { " " };
-                    let number = figure::column(f.value, digits);
-                    super::sanitise::line(&format!("{number}{blank}{unit}"))
-                });
-                let below = second.and_then(|second| figure::one(planned, outcome, second));
-                let below = below.map(|f| match sheet.kind {
-                    TestKind::Prefill | TestKind::Decode | TestKind::Serve => {
-                        format!("{} TTFT", latency(&f))
-                    }
-                    TestKind::Startup => f.text(),
-                    TestKind::Command => {
-                        super::sanitise::line(&format!("{} {}", f.metric, f.text()))
-                    }
-                });
-                let figures = [value.unwrap_or_default(), below.unwrap_or_default()];
-                lines.push(Row { name: row.clone(), figures, mark: grid::mark(outcome) });
-            }
-        }
-        let widest = |of: &dyn Fn(&Row) -> usize| lines.iter().map(of).max().unwrap_or(0);
-        let label = widest(&|row| row.name.width());
-        let columns =
-            [widest(&|row| row.figures[0].width()), widest(&|row| row.figures[1].width())];
-        let marks = widest(&|row| row.mark.to_string().width());
-        // Narrow terminals get narrow gaps, then the first figure alone.
-        let needed = |gap: usize, shown: usize| {
-            let figures = columns.iter().take(shown).filter(|width| **width > 0);
-            2 + label + figures.map(|width| width + gap).sum::<usize>() + gap + marks
-        };
-        let fits = |(gap, shown): &(usize, usize)| needed(*gap, *shown) <= self.width;
-        let (gap, shown) = [(3, 2), (1, 2), (1, 1)].into_iter().find(fits).unwrap_or((1, 0));
-        for Row { name, figures, mark } in &lines {
-            let mut text = format!("  {}{name}", " ".repeat(label - name.width()));
-            let figures = figures.iter().zip(columns).take(shown);
-            for (figure, width) in figures.filter(|(_, width)| *width > 0) {
-                let _ = write!(text, "{}{figure}", " ".repeat(width + gap - figure.width()));
-            }
-            let mark = self.paint(Paint::Tone(mark.tone), &mark.to_string());
-            let _ = writeln!(out, "{text}{}{mark}", " ".repeat(gap));
-        }
-    }
-
-    /// Digits behind the point for a column of figures: as many as the smallest needs to keep three.
-    fn digits(&self, block: &Block, metric: crate::measure::Metric) -> usize {
-        let cells = block.cells.iter().flatten().flatten();
-        let values = cells.filter_map(|cell| {
-            let figure =
-                figure::one(&self.record.header.cells[*cell], &self.record.cells[*cell], metric);
-            figure.map(|figure| figure.value.abs())
-        });
-        let least = values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-        match least {
-            v if v >= 1_000.0 => 0,
-            v if v >= 1.0 => 1,
-            v if v >= 0.1 => 3,
-            _ => 4,
         }
     }
 
@@ -326,6 +120,7 @@ impl Page<'_> {
                 self.wrapped(out, "    ", line, Paint::Dim);
             }
         }
+        self.broken_overall(out);
         let policy = record.header.policy.inconclusive;
         let mut told = 0;
         let mut left = 0;
@@ -351,7 +146,8 @@ impl Page<'_> {
             told += 1;
             let mark = grid::mark(outcome);
             let head = format!("{} {}", mark.sign, message::name(planned));
-            let _ = writeln!(out, "\n{}", self.paint(Paint::Tone(mark.tone), &head));
+            out.push('\n');
+            self.wrapped(out, "", &head, Paint::Tone(mark.tone));
             let said = message::of_cell(outcome).unwrap_or_default();
             self.wrapped(out, "    ", &said, Paint::Bold);
             for line in message::details(planned, outcome) {
@@ -367,8 +163,8 @@ impl Page<'_> {
         if !not_run.is_empty() {
             out.push('\n');
         }
-        for (reason, n) in not_run.iter().take(MOST_TOLD) {
-            self.wrapped(out, "", &format!("{}: {reason}", plural(*n, "cell")), Paint::Bold);
+        for (who, reason) in not_run.iter().take(MOST_TOLD) {
+            self.wrapped(out, "", &format!("{who}: {reason}"), Paint::Bold);
         }
     }
 
@@ -381,6 +177,13 @@ impl Page<'_> {
             if outcome.judgement.verdict == Verdict::Inconclusive && !fails {
                 let said = message::of_cell(outcome).unwrap_or_default();
                 warnings.push(format!("{}: inconclusive: {said}", message::name(planned)));
+            }
+        }
+        if let Some(overall) = overall::of(self.record) {
+            let judgement = overall.judgement();
+            let fails = inconclusive_fails(self.record.header.policy.inconclusive, judgement);
+            if judgement.verdict == Verdict::Inconclusive && !fails {
+                warnings.push(format!("{}: inconclusive: {}", overall::NAME, overall.said()));
             }
         }
         if warnings.is_empty() {
@@ -437,6 +240,9 @@ pub fn verdict_word(record: &RunRecord) -> (&'static str, Tone) {
     let undecided = record.cells.iter().any(|cell| {
         cell.judgement.verdict == Verdict::Inconclusive
             && inconclusive_fails(policy, &cell.judgement)
+    }) || overall::of(record).is_some_and(|it| {
+        it.judgement().verdict == Verdict::Inconclusive
+            && inconclusive_fails(policy, it.judgement())
     });
     if record.signal.is_some() {
         ("INTERRUPTED", Tone::Bad)
@@ -455,15 +261,6 @@ pub fn verdict_word(record: &RunRecord) -> (&'static str, Tone) {
     }
 }
 
-/// Milliseconds as a result page shows them: whole from 10 on.
-fn latency(figure: &Figure) -> String {
-    if !figure.metric.base.entry().latency {
-        return super::sanitise::line(&figure.text());
-    }
-    let digits = usize::from(figure.value < 9.95);
-    format!("{} {}", figure::column(figure.value, digits), figure.metric.base.entry().unit)
-}
-
 /// Words of a text; a number with its thousands apart stays one.
 fn words(text: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
@@ -478,21 +275,6 @@ fn words(text: &str) -> Vec<String> {
         }
     }
     out
-}
-
-/// Columns in groups that each fit into a width; a group has one column at least.
-fn groups(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
-    let mut groups = Vec::new();
-    let (mut start, mut used) = (0, 0);
-    for (at, width) in widths.iter().enumerate() {
-        if at > start && used + width > room {
-            groups.push(start..at);
-            (start, used) = (at, 0);
-        }
-        used += width;
-    }
-    groups.push(start..widths.len());
-    groups
 }
 
 #[cfg(test)]
@@ -511,9 +293,21 @@ mod tests {
     }
 
     #[test]
+    fn variants_are_compared() {
+        insta::assert_snapshot!(render(&fixture::compare(), 100, false, Extent::Whole));
+    }
+
+    #[test]
+    fn launches_that_lack_are_told() {
+        insta::assert_snapshot!(render(&fixture::compare_cut_short(), 100, false, Extent::Whole));
+    }
+
+    #[test]
     fn no_line_but_a_rerun_command_is_wider_than_the_terminal() {
         for width in [40, 60, 80, 100, 140] {
-            for record in [fixture::page_with_a_loss(), fixture::every_verdict()] {
+            let compared = [fixture::compare(), fixture::compare_cut_short()];
+            let others = [fixture::page_with_a_loss(), fixture::every_verdict()];
+            for record in compared.into_iter().chain(others) {
                 for line in render(&record, width, false, Extent::Whole).lines() {
                     assert!(line.contains("rerun: ") || line.width() <= width, "{width}: {line}");
                 }
@@ -527,13 +321,6 @@ mod tests {
             words("< 1 936 202.5 tok/s (8 of 12)"),
             ["<", "1 936 202.5", "tok/s", "(8", "of", "12)"]
         );
-    }
-
-    #[test]
-    fn columns_wrap_into_groups() {
-        assert_eq!(groups(&[10, 10, 10], 30).len(), 1);
-        assert_eq!(groups(&[10, 10, 10], 29), [0..2, 2..3]);
-        assert_eq!(groups(&[50, 10], 20), [0..1, 1..2]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Counts of a run: how many cells came to which verdict, in how long, and the line that says so.
+//! Counts of a run: how many cells came to which verdict, in how long, and the line that says so. The
+//! mean ratio of compared variants is one more case, here as in every report.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use crate::record::RunRecord;
 use crate::record::run_record::{CellState, Judgement};
 use crate::suite::model::InconclusivePolicy;
 
-use super::part;
+use super::{overall, part};
 
-/// Cells by verdict.
+/// Cells, and the mean ratio, by verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// [`Verdict::Pass`].
@@ -18,9 +19,9 @@ pub struct Counts {
     pub fail: usize,
     /// [`Verdict::Inconclusive`].
     pub inconclusive: usize,
-    /// [`Verdict::Error`] of cells that ran.
+    /// [`Verdict::Error`] of what ran.
     pub error: usize,
-    /// [`Verdict::Error`] of cells that have not run.
+    /// [`Verdict::Error`] of what has not run.
     pub not_run: usize,
     /// [`Verdict::Measured`].
     pub measured: usize,
@@ -41,14 +42,17 @@ impl Counts {
             launches_failed: record.launches.iter().filter(|l| l.failure.is_some()).count(),
             ..Counts::default()
         };
-        for cell in &record.cells {
-            let slot = match cell.judgement.verdict {
+        let cells = record
+            .cells
+            .iter()
+            .map(|cell| (cell.judgement.verdict, matches!(cell.state, CellState::NotRun { .. })));
+        let overall = overall::of(record).map(|it| (it.judgement().verdict, it.is_pending()));
+        for (verdict, waits) in cells.chain(overall) {
+            let slot = match verdict {
                 Verdict::Pass => &mut counts.pass,
                 Verdict::Fail => &mut counts.fail,
                 Verdict::Inconclusive => &mut counts.inconclusive,
-                Verdict::Error if matches!(cell.state, CellState::NotRun { .. }) => {
-                    &mut counts.not_run
-                }
+                Verdict::Error if waits => &mut counts.not_run,
                 Verdict::Error => &mut counts.error,
                 Verdict::Measured => &mut counts.measured,
                 Verdict::Skip => &mut counts.skip,
@@ -86,9 +90,13 @@ impl Counts {
     }
 }
 
-/// The last line of a run: all counts, and how long it took.
+/// The last line of a run: all counts, in brackets what the mean ratio among them came to, and how long
+/// it took.
 pub fn last_line(record: &RunRecord) -> String {
-    let counts = Counts::of(record).sentence();
+    let mut counts = Counts::of(record).sentence();
+    if let Some(overall) = overall::of(record) {
+        counts.push_str(&format!(" ({})", overall.in_a_word()));
+    }
     let shards = part::suffix(record);
     match record.seconds {
         Some(seconds) if record.header.virtual_time => {

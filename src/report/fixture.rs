@@ -11,6 +11,9 @@ use crate::measure::{Base, Check, CheckKind, Fault, Observations, TestKind};
 use crate::record::run_record::*;
 use crate::suite::model::{AxisValue, InconclusivePolicy, Place, Policy, UnjudgedPolicy};
 
+mod compare;
+pub(crate) use compare::*;
+
 /// Text as hostile as an engine's log can be.
 pub(crate) fn nasty() -> String {
     let bytes = b"\x1b[31mred\x1b[0m nul\0 bell\x07 back\x08 cr\rlf\n]]> <&\"'> \xff\xfe\xed\xa0\x80 \x1b[3";
@@ -241,6 +244,7 @@ fn ready() -> LaunchOutcome {
         }),
         failure: None,
         warnings: vec![],
+        starts: vec![],
     }
 }
 

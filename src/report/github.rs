@@ -13,8 +13,9 @@ use crate::suite::model::Place;
 
 use super::grid;
 use super::message;
+use super::overall;
 use super::sanitise::line;
-use super::worst::{self, Need};
+use super::worst::{self, Need, Which};
 
 /// GitHub shows so many errors and so many warnings of a step.
 const MOST: usize = 10;
@@ -30,7 +31,7 @@ pub struct Ground<'a> {
     pub workspace: &'a Path,
 }
 
-/// The annotations of a record, a line each: errors for launches and cells that turn the run red, the
+/// The annotations of a record, a line each: errors for launches, cells and a mean ratio that turn the run red, the
 /// worst first, then warnings for cells in doubt that policy lets pass.
 pub fn annotations(record: &RunRecord, ground: Ground<'_>) -> String {
     let mut errors: Vec<String> = Vec::new();
@@ -45,20 +46,32 @@ pub fn annotations(record: &RunRecord, ground: Ground<'_>) -> String {
             errors.push(command("error", &planned.place, &title, &told.join("\n"), ground));
         }
     }
-    for (cell, need) in worst::cells(record) {
-        let (planned, outcome) = (&record.header.cells[cell], &record.cells[cell]);
+    for (which, need) in worst::cases(record) {
         let (list, kind) = match need {
             Need::Failed | Need::Unjudged | Need::Doubtful => (&mut errors, "error"),
             Need::Tolerated => (&mut warnings, "warning"),
             // A failed launch, or the end of the run, speaks for all that it kept from running.
             Need::NotRun => continue,
         };
-        if list.len() < MOST {
-            let title = format!("{} {}", grid::mark(outcome), message::name(planned));
-            let said = message::of_cell(outcome).unwrap_or_default();
-            let told = format!("{said}\nrerun: {}", message::rerun(record, planned));
-            list.push(command(kind, message::place(planned, outcome), &title, &told, ground));
+        if list.len() >= MOST {
+            continue;
         }
+        let (place, title, said, rerun) = match which {
+            Which::Cell(cell) => {
+                let (planned, outcome) = (&record.header.cells[cell], &record.cells[cell]);
+                let title = format!("{} {}", grid::mark(outcome), message::name(planned));
+                let said = message::of_cell(outcome).unwrap_or_default();
+                let place = message::place(planned, outcome);
+                (place, title, said, message::rerun(record, planned))
+            }
+            Which::MeanRatio => {
+                let Some(overall) = overall::of(record) else { continue };
+                let title = format!("{} {} {}", overall.mark(), overall::NAME, overall.heading());
+                (&overall.compare.place, title, overall.said(), message::rerun_all(record))
+            }
+        };
+        let told = format!("{said}\nrerun: {rerun}");
+        list.push(command(kind, place, &title, &told, ground));
     }
     errors.truncate(MOST);
     errors.concat() + &warnings.concat()
@@ -189,6 +202,26 @@ mod tests {
         );
         assert!(told(&record, "/elsewhere")[0].starts_with("::error title=✗ fail"));
         assert!(told(&record, "/work/repo/a/../..")[0].starts_with("::error title="));
+    }
+
+    #[test]
+    fn a_mean_ratio_stands_on_the_line_of_its_limit_before_the_cells() {
+        let lines = told(&fixture::compare(), "/work/repo");
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(
+            lines[0].starts_with(
+                "::error file=suites/page.toml,line=8,title=✗ fail mean ratio new against old::mean ratio 0.9"
+            ),
+            "{}",
+            lines[0]
+        );
+        assert!(lines[0].ends_with("%0Arerun: tokgate run suites/page.toml --seed 42"));
+        assert!(
+            lines[1].contains("line=40,title=✗ fail decode variant=new context=8K"),
+            "{}",
+            lines[1]
+        );
+        assert!(told(&fixture::compare_without_loss(), "/work/repo").is_empty());
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use crate::judge::Verdict;
 use crate::measure::TestKind;
 use crate::record::RunRecord;
-use crate::record::run_record::{CellOutcome, CellState, PlannedCellRecord, UnfitClass};
+use crate::record::run_record::{CellOutcome, CellState, Judgement, PlannedCellRecord, UnfitClass};
 use crate::suite::model::AxisValue;
 
 use super::figure::{self, Headline};
+use super::rounds;
 use super::sanitise::line;
 
 /// The cells of one test.
@@ -69,7 +70,8 @@ pub fn sheets(record: &RunRecord) -> Vec<Sheet> {
         .collect()
 }
 
-fn blocks(record: &RunRecord, cells: &[usize]) -> Vec<Block> {
+/// Arranges some cells of one test.
+pub fn blocks(record: &RunRecord, cells: &[usize]) -> Vec<Block> {
     let has = |name: &&&str| {
         cells.iter().any(|cell| record.header.cells[*cell].axes.iter().any(|(k, _)| k == **name))
     };
@@ -206,6 +208,9 @@ impl std::fmt::Display for Mark {
 
 /// The mark of a cell.
 pub fn mark(outcome: &CellOutcome) -> Mark {
+    if rounds::partial(outcome).is_some() {
+        return Mark { sign: '·', word: "in part", tone: Tone::Bad };
+    }
     let unfit = match &outcome.state {
         CellState::Unfit { class: UnfitClass::OverCapacity, .. } => Some("over"),
         CellState::Unfit { class: UnfitClass::TooLong, .. } => Some("too long"),
@@ -213,8 +218,13 @@ pub fn mark(outcome: &CellOutcome) -> Mark {
         CellState::NotRun { .. } | CellState::Measured(_) | CellState::Broken { .. } => None,
     };
     let not_run = matches!(outcome.state, CellState::NotRun { .. });
-    let class = outcome.judgement.class.as_deref();
-    let (sign, word, tone) = match outcome.judgement.verdict {
+    mark_of(&outcome.judgement, unfit, not_run)
+}
+
+/// The mark of what something came to.
+pub fn mark_of(judgement: &Judgement, unfit: Option<&'static str>, not_run: bool) -> Mark {
+    let class = judgement.class.as_deref();
+    let (sign, word, tone) = match judgement.verdict {
         Verdict::Pass => ('✓', "pass", Tone::Good),
         Verdict::Fail if class == Some("degraded") => ('✗', "degraded", Tone::Bad),
         Verdict::Fail => ('✗', unfit.unwrap_or("fail"), Tone::Bad),
@@ -237,8 +247,9 @@ pub fn explained(word: &str) -> Option<&'static str> {
         ),
         "too long" => Some("not run, since prompt and output exceed the engine's longest sequence"),
         "hardware" => Some("not run, since the hardware is not what the suite declares"),
+        "in part" => Some("not all of the launches that it is measured in have run"),
         "unsure" => Some("beyond a limit, but the noise can't exclude that nothing was lost"),
-        "measured" => Some("nothing is expected of it"),
+        "measured" => Some("nothing is expected of it, or others are held against it"),
         "xfail" => Some("fails as its quarantine expects"),
         "xpass" => Some("passes although it is in quarantine"),
         _ => None,

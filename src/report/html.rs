@@ -8,6 +8,7 @@
 //! It decides the order and how much fits. What foreign text may do is decided in `markup`: nothing.
 
 mod banner;
+mod compare;
 mod detail;
 mod facts;
 mod heat;
@@ -22,12 +23,13 @@ use sha2::{Digest, Sha256};
 use crate::judge::Verdict;
 use crate::measure::TestKind;
 use crate::record::RunRecord;
-use crate::record::run_record::{CellOutcome, CellState};
+use crate::record::run_record::{CellOutcome, CellState, Judgement};
 
 use detail::Extent;
 use markup::{Markup, put};
 
 use super::grid::{self, Sheet};
+use super::overall;
 use super::worst;
 
 /// Bytes that the page stays under, but for a plan of so many cells that their names alone take more.
@@ -47,6 +49,7 @@ pub fn render(record: &RunRecord) -> String {
     navigation(&mut out, record, &sheets);
     put!(out, "<main id=\"main\">\n");
     banner::troubles(&mut out, record);
+    compare::overall(&mut out, record);
     for (at, sheet) in sheets.iter().enumerate() {
         test(&mut out, record, sheet, at);
     }
@@ -92,6 +95,13 @@ fn head(out: &mut Markup, record: &RunRecord) {
 
 fn navigation(out: &mut Markup, record: &RunRecord, sheets: &[Sheet]) {
     put!(out, "<nav aria-label=\"Sections\"><ul>\n");
+    if let Some(overall) = overall::of(record) {
+        put!(out, "<li><a href=\"#compare\">"(overall.heading()));
+        if overall.mark().tone == grid::Tone::Bad {
+            put!(out, " <b>✗</b>");
+        }
+        put!(out, "</a></li>\n");
+    }
     for (at, sheet) in sheets.iter().enumerate() {
         let bad = heat::cells(sheet)
             .filter(|cell| worst::Need::of(record, *cell).is_some_and(worst::Need::fails))
@@ -118,6 +128,7 @@ fn test(out: &mut Markup, record: &RunRecord, sheet: &Sheet, at: usize) {
         put!(out, "<p class=\"note\">" (cells) " cells: too many for this page; record.json has them.</p>\n");
     } else {
         let shown = heat::Shown::of(record, sheet);
+        compare::ratios(out, record, sheet);
         put!(out, "<div class=\"tables\">\n");
         heat::sheet(out, record, sheet, &shown, at);
         put!(out, "</div>\n");
@@ -182,11 +193,16 @@ fn panels(out: &mut Markup, record: &RunRecord) {
 
 /// The class of a cell in the style sheet.
 fn class_of(outcome: &CellOutcome) -> &'static str {
-    match outcome.judgement.verdict {
+    let waits = matches!(outcome.state, CellState::NotRun { .. });
+    class_of_judgement(&outcome.judgement, waits)
+}
+
+fn class_of_judgement(judgement: &Judgement, waits: bool) -> &'static str {
+    match judgement.verdict {
         Verdict::Pass => "pass",
         Verdict::Fail => "fail",
         Verdict::Inconclusive => "unsure",
-        Verdict::Error if matches!(outcome.state, CellState::NotRun { .. }) => "unrun",
+        Verdict::Error if waits => "unrun",
         Verdict::Error => "error",
         Verdict::Measured => "measured",
         Verdict::Skip => "skip",

@@ -38,7 +38,9 @@ fn times_are_plain_with_at_most_three_digits_whatever_their_sum() {
 
 #[test]
 fn both_dialects_have_the_same_cases() {
-    for record in [fixture::page(), fixture::page_with_a_loss(), fixture::every_verdict()] {
+    let compared = [fixture::compare(), fixture::compare_cut_short()];
+    let others = [fixture::page(), fixture::page_with_a_loss(), fixture::every_verdict()];
+    for record in compared.into_iter().chain(others) {
         let (rich, strict) = (render(&record, Dialect::Rich), render(&record, Dialect::Strict));
         for tag in ["testsuite ", "testcase ", "failure ", "error ", "skipped "] {
             let count = |xml: &str| xml.matches(&format!("<{tag}")).count();
@@ -50,6 +52,17 @@ fn both_dialects_have_the_same_cases() {
             }
         }
     }
+}
+
+#[test]
+fn compared_cells_and_their_mean_ratio_have_properties() {
+    let xml = render(&fixture::compare(), Dialect::Rich);
+    let (_, mean) = xml.split_once("<testcase name=\"mean ratio\"").unwrap();
+    let from =
+        xml.find("<testcase name=\"context=8K,concurrency=16\" classname=\"upgrade.new.decode\"");
+    let (cell, _) = xml[from.unwrap()..].split_once("</testcase>").unwrap();
+    let (mean, _) = mean.split_once("</testsuite>").unwrap();
+    insta::assert_snapshot!(format!("{cell}\n=====\n{mean}"));
 }
 
 #[test]
@@ -123,7 +136,14 @@ fn records() -> Vec<RunRecord> {
         cell.judgement.warnings.push(fixture::nasty());
     }
     hostile.launches[0].command.push(fixture::nasty());
-    vec![fixture::page(), fixture::page_with_a_loss(), fixture::every_verdict(), hostile, empty]
+    let mut named = fixture::compare();
+    if let Some(compare) = &mut named.header.compare {
+        compare.candidate = format!("new{}", fixture::nasty());
+        compare.place.file = fixture::nasty();
+    }
+    let plain = [fixture::page(), fixture::page_with_a_loss(), fixture::every_verdict()];
+    let compared = [fixture::compare(), fixture::compare_cut_short(), named];
+    plain.into_iter().chain([hostile, empty]).chain(compared).collect()
 }
 
 #[test]
@@ -224,5 +244,8 @@ fn rich_reads_in_junitparser_with_the_right_counts() {
     assert_eq!(counts(2), [2, 14, 2, 4, 3, 14]);
     assert_eq!(counts(3), [2, 14, 2, 4, 3, 14]);
     assert_eq!(counts(4), [2, 2, 0, 1, 0, 2]);
+    assert_eq!(counts(5), [3, 15, 2, 0, 0, 15]);
+    assert_eq!(counts(6), [3, 15, 0, 14, 0, 15]);
+    assert_eq!(counts(7), [3, 15, 2, 0, 0, 15]);
     assert!(count(0, "metrics") > 300);
 }

@@ -11,13 +11,16 @@ use crate::record::run_record::CellState;
 
 use super::case::verdict_name;
 use super::console::verdict_word;
-use super::count::{inconclusive_fails, last_line, plural};
+use super::count::{inconclusive_fails, last_line};
 use super::engine;
 use super::figure::{self, Headline};
 use super::grid::{self, Block, Sheet};
 use super::message;
 use super::part;
+use super::rounds;
 use super::sanitise::{line, lines, markdown};
+
+mod compare;
 
 /// A job summary on GitHub is dropped as a whole beyond 1 MiB.
 const MOST: usize = 1_000_000;
@@ -34,7 +37,9 @@ pub fn render(record: &RunRecord) -> String {
     }
     launches(record, &mut out);
     let not_run = |at: usize| matches!(record.cells[at].state, CellState::NotRun { .. });
-    cells(record, &mut out, "What needs an eye", |record, at| {
+    let broken = compare::broken(record);
+    let heading = "What needs an eye";
+    cells(record, &mut out, (heading, broken.as_deref()), |record, at| {
         needs_an_eye(record, at) && !not_run(at)
     });
     // One line for all that a failed launch or an early end took with it.
@@ -42,15 +47,17 @@ pub fn render(record: &RunRecord) -> String {
     if !reasons.is_empty() {
         out.push("\n## Not run\n\n");
     }
-    for (reason, n) in reasons {
-        out.push(&format!("- {}: {}\n", plural(n, "cell"), markdown(&reason)));
+    for (who, reason) in reasons {
+        out.push(&format!("- {who}: {}\n", markdown(&reason)));
     }
     warnings(record, &mut out);
+    compare::overall(record, &mut out);
+    compare::ratios(record, &mut out);
     for sheet in grid::sheets(record) {
         matrix(record, &sheet, &mut out);
     }
     facts(record, &mut out);
-    cells(record, &mut out, "Other cells", |record, at| {
+    cells(record, &mut out, ("Other cells", None), |record, at| {
         !needs_an_eye(record, at) && record.cells[at].judgement.verdict != Verdict::Pass
     });
     details(record, &mut out);
@@ -100,14 +107,15 @@ fn launches(record: &RunRecord, out: &mut Budget) {
 fn cells(
     record: &RunRecord,
     out: &mut Budget,
-    heading: &str,
+    (heading, first): (&str, Option<&str>),
     wanted: impl Fn(&RunRecord, usize) -> bool,
 ) {
     let chosen: Vec<usize> = (0..record.cells.len()).filter(|at| wanted(record, *at)).collect();
-    if chosen.is_empty() {
+    if chosen.is_empty() && first.is_none() {
         return;
     }
     out.push(&format!("\n## {heading}\n\n"));
+    out.push(first.unwrap_or_default());
     for at in chosen {
         let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
         let said = message::of_cell(outcome).unwrap_or_default();
@@ -181,6 +189,7 @@ fn table(record: &RunRecord, block: &Block, sheet: &Sheet) -> String {
                 if figure::measurement(outcome).is_some() {
                     parts.extend(figures.map(|figure| markdown(&figure.text())));
                 }
+                parts.extend(rounds::spread(record, at, first).map(|spread| markdown(&spread)));
                 let mark = grid::mark(outcome).to_string();
                 let bad = needs_an_eye(record, at);
                 parts.push(if bad { format!("**{mark}**") } else { mark });
@@ -230,7 +239,7 @@ fn facts(record: &RunRecord, out: &mut Budget) {
     for (name, value) in rows.chain(part::shards(record)) {
         out.push(&format!("| {name} | {} |\n", markdown(&value)));
     }
-    for (planned, launch) in header.launches.iter().zip(&record.launches) {
+    for (at, (planned, launch)) in header.launches.iter().zip(&record.launches).enumerate() {
         out.push(&format!("\n### Launch {}\n\n", markdown(&planned.name)));
         if !launch.command.is_empty() {
             out.push(&fenced(&line(&shell_words::join(&launch.command))));
@@ -245,7 +254,7 @@ fn facts(record: &RunRecord, out: &mut Budget) {
             launch.ready_time.map(|seconds| format!("ready after {seconds:.1} s")),
             launch.log.as_ref().map(|log| format!("log {log}")),
         ];
-        for fact in said.into_iter().flatten() {
+        for fact in said.into_iter().flatten().chain(message::starts(record, at)) {
             out.push(&format!("- {}\n", markdown(&fact)));
         }
     }
@@ -255,11 +264,12 @@ fn facts(record: &RunRecord, out: &mut Budget) {
 fn details(record: &RunRecord, out: &mut Budget) {
     out.push("\n<details><summary>All figures</summary>\n\n");
     out.push("| cell | verdict | figures |\n|---|---|---|\n");
-    for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
+    for (at, (planned, outcome)) in record.header.cells.iter().zip(&record.cells).enumerate() {
         let figures: Vec<String> = figure::all(planned, outcome)
             .iter()
             .map(|figure| markdown(&format!("{} {}", figure.metric, figure.text())))
             .chain(engine::words(outcome).map(|words| format!("engine: {words}")))
+            .chain(rounds::lines(record, at).iter().map(|line| markdown(line)))
             .collect();
         out.push(&format!(
             "| {} | {} | {} |\n",
@@ -300,6 +310,25 @@ mod tests {
     fn a_summary_has_what_failed_first() {
         let text = render(&fixture::every_verdict());
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn variants_are_compared() {
+        insta::assert_snapshot!(render(&fixture::compare()));
+    }
+
+    #[test]
+    fn launches_that_lack_are_told() {
+        let text = render(&fixture::compare_cut_short());
+        assert!(text.contains("- 6 cells: not run: launch new failed in its launch 2 of 4; 1 of 4 launches measured\n"), "{text}");
+        assert!(
+            text.contains("- launch 1 of 4: ready after 1m00s, log engine-new.0.log\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("- launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log\n")
+        );
+        assert!(text.contains("1 of 4 launches<br>**· in part**"), "{text}");
     }
 
     #[test]

@@ -4,11 +4,16 @@
 
 use crate::judge::{BoundVerdict, Severity, Verdict};
 use crate::load::FailureClass;
-use crate::record::run_record::{CellOutcome, CellState, LaunchFailure, PlannedCellRecord};
+use crate::record::run_record::{
+    CellOutcome, CellState, EngineStart, LaunchFailure, PlannedCellRecord,
+};
 use crate::record::{RunRecord, slowdown};
 use crate::suite::model::{Place, UnjudgedPolicy};
 
+use super::count::{elapsed, plural};
 use super::figure;
+use super::overall;
+use super::rounds;
 use super::sanitise::{cut, line, lines};
 
 /// `inkling-small · model · 8 × H200 · vllm 0.29.0 · bf16`.
@@ -67,8 +72,19 @@ pub fn rerun(record: &RunRecord, planned: &PlannedCellRecord) -> String {
     line(&shell_words::join(words))
 }
 
+/// The command that runs the whole again, with what was selected and every flag that shaped it.
+pub fn rerun_all(record: &RunRecord) -> String {
+    let mut words = vec!["tokgate".to_owned(), "run".to_owned(), record.header.path.clone()];
+    words.extend(record.header.selection.iter().cloned());
+    words.extend(record.header.flags.iter().cloned());
+    line(&shell_words::join(words))
+}
+
 /// The one line that says what came of a cell, if there is something to say.
 pub fn of_cell(outcome: &CellOutcome) -> Option<String> {
+    if let Some(reason) = reason(outcome) {
+        return Some(reason);
+    }
     let said = outcome.judgement.message.as_deref().filter(|message| !message.is_empty());
     let fact = match &outcome.state {
         CellState::NotRun { reason } => Some(reason.as_str()),
@@ -93,6 +109,13 @@ pub fn of_cell(outcome: &CellOutcome) -> Option<String> {
         CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Measured(_) => text,
     };
     said.or(fact).or(plain).map(first).map(one_line)
+}
+
+/// Why a cell has not run, and how much of it has; none of one that has.
+fn reason(outcome: &CellOutcome) -> Option<String> {
+    let CellState::NotRun { reason } = &outcome.state else { return None };
+    let partial = rounds::partial(outcome).map(|partial| format!("; {partial}"));
+    Some(one_line(&format!("{reason}{}", partial.unwrap_or_default())))
 }
 
 /// Whether a verdict is one that somebody should look at while the run goes on.
@@ -210,29 +233,59 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
         let warnings = cell_warnings(outcome).filter(|warning| Some(*warning) != told);
         out.extend(warnings.map(|text| line(&format!("{}: {text}", name(planned)))));
     }
+    if let Some(overall) = overall::of(record) {
+        let warnings = overall.judgement().warnings.iter();
+        out.extend(warnings.map(|text| line(&format!("{}: {text}", overall::NAME))));
+    }
     if !unjudged.is_empty() && record.header.policy.unjudged == UnjudgedPolicy::Warn {
         let more = if unjudged.len() > NAMED { ", …" } else { "" };
         out.push(format!(
             "nothing is expected of {}: {}{more} (policy.unjudged)",
-            super::count::plural(unjudged.len(), "cell"),
+            plural(unjudged.len(), "cell"),
             unjudged[..unjudged.len().min(NAMED)].join(", ")
         ));
     }
     out
 }
 
-/// Why cells have not run, each reason with its number of cells.
-pub fn not_run(record: &RunRecord) -> Vec<(String, usize)> {
+/// Why cells have not run: how many of them, and each reason. The mean ratio waits with them.
+pub fn not_run(record: &RunRecord) -> Vec<(String, String)> {
     let mut counted: Vec<(String, usize)> = Vec::new();
-    for outcome in &record.cells {
-        let CellState::NotRun { reason } = &outcome.state else { continue };
-        let reason = one_line(reason);
+    for reason in record.cells.iter().filter_map(reason) {
         match counted.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, n)) => *n += 1,
             None => counted.push((reason, 1)),
         }
     }
-    counted
+    let cells = counted.into_iter().map(|(reason, n)| (plural(n, "cell"), reason));
+    let mut told: Vec<(String, String)> = cells.collect();
+    if let Some(overall) = overall::of(record).filter(|it| it.judgement().verdict == Verdict::Error)
+        && overall.is_pending()
+    {
+        told.push(("the mean ratio".to_owned(), overall.said()));
+    }
+    told
+}
+
+/// Each start of a launch that was started more than once:
+/// `launch 2 of 4: ready after 3.1 s, log engine-new.2.log`.
+pub fn starts(record: &RunRecord, launch: usize) -> Vec<String> {
+    let Some(outcome) = record.launches.get(launch) else { return Vec::new() };
+    if outcome.starts.len() < 2 {
+        return Vec::new();
+    }
+    let rounds = record.rounds_of(launch);
+    let of = |(at, start): (usize, &EngineStart)| {
+        let which = format!("launch {} of {rounds}", start.round + 1);
+        let again = outcome.starts[..at].iter().any(|before| before.round == start.round);
+        let again = if again { ", started again" } else { "" };
+        let ready = start.ready_time.map(|seconds| format!("ready after {}", elapsed(seconds)));
+        let failed = start.failure.as_ref().map(|why| format!("FAILED: {why}"));
+        let log = start.log.as_ref().map(|log| format!("log {log}"));
+        let parts: Vec<String> = [ready, failed, log].into_iter().flatten().collect();
+        one_line(&format!("{which}{again}: {}", parts.join(", ")))
+    };
+    outcome.starts.iter().enumerate().map(of).collect()
 }
 
 /// A failed launch in full: step, message, exit, the telling lines of its log.

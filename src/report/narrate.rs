@@ -4,11 +4,9 @@
 //!
 //! Pure: events and elapsed time in, lines out. It also keeps the tally that the live display shows.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::judge::Verdict;
-use crate::measure::TestKind;
 use crate::record::run_record::{CellOutcome, CellState, Round};
 use crate::record::{Event, RunRecord};
 
@@ -19,45 +17,23 @@ use super::message;
 use super::part;
 use super::sanitise::line;
 
+mod tally;
+
+use tally::Progress;
+pub use tally::Tally;
+
 /// Longest silence.
 const SILENCE: Duration = Duration::from_secs(60);
-
-/// How far the run is.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Tally {
-    /// Planned cells.
-    pub total: usize,
-    /// Finished cells.
-    pub done: usize,
-    /// Those that failed or could not be judged.
-    pub bad: usize,
-    /// Those that sent requests: skipped ones say nothing about the rest.
-    pub timed: usize,
-    /// Time that passed from the first cell's start to the last one's end. Not the sum of their own
-    /// times, which on a simulated engine may have passed on another clock.
-    pub spent: Duration,
-}
-
-impl Tally {
-    /// How long the rest will take if it goes on like this.
-    pub fn left(&self) -> Option<Duration> {
-        let rest = self.total.saturating_sub(self.done);
-        (self.timed > 0).then(|| self.spent.mul_f64(rest as f64 / self.timed as f64))
-    }
-}
 
 /// Tells a run in lines.
 #[derive(Debug, Default)]
 pub struct Narrator {
-    tally: Tally,
-    finished: HashSet<usize>,
+    progress: Progress,
     /// Whether each step of a launch and each phase of a cell is told.
     verbose: bool,
     /// What is going on, and since when.
     doing: String,
     since: Duration,
-    /// When the first cell began.
-    first: Option<Duration>,
     /// When the last line was told.
     spoke: Duration,
 }
@@ -70,7 +46,7 @@ impl Narrator {
 
     /// How far the run is.
     pub fn tally(&self) -> &Tally {
-        &self.tally
+        &self.progress.tally
     }
 
     /// What is going on, in a few words.
@@ -95,8 +71,8 @@ impl Narrator {
         }
         self.spoke = now;
         let waited = elapsed(now.saturating_sub(self.since).as_secs_f64());
-        let Tally { done, total, .. } = self.tally;
-        Some(format!("… {} for {waited}, {done} of {total} cells done", self.doing))
+        let (Tally { done, total, .. }, unit) = (&self.progress.tally, self.progress.tally.unit());
+        Some(format!("… {} for {waited}, {done} of {total} {unit} done", self.doing))
     }
 
     fn tell(&mut self, event: &Event, record: &RunRecord, now: Duration) -> Option<String> {
@@ -106,35 +82,37 @@ impl Narrator {
         };
         match event {
             Event::RunStarted(header) => {
-                self.tally.total = header.cells.len();
+                self.progress.count(record, false);
                 self.begin(format!("suite {}", line(&header.suite)), now);
                 let what = part::words(record).unwrap_or_else(|| {
                     let launches = plural(header.launches.len(), "launch");
                     format!("{} in {launches}", plural(header.cells.len(), "cell"))
                 });
-                Some(format!("suite {}: {what}", line(&header.suite)))
+                let often = match self.progress.tally.total == self.progress.tally.cells {
+                    true => String::new(),
+                    false => format!(
+                        ", {} with {}",
+                        plural(self.progress.tally.total, "measurement"),
+                        plural(self.progress.tally.starts_left, "engine start")
+                    ),
+                };
+                Some(format!("suite {}: {what}{often}", line(&header.suite)))
             }
             Event::RunResumed { .. } => {
-                // What ran before is done; its verdicts count, its time says nothing of this session.
-                for (index, cell) in record.cells.iter().enumerate() {
-                    if !matches!(cell.state, CellState::NotRun { .. }) {
-                        self.finished.insert(index);
-                        let bad = matches!(cell.judgement.verdict, Verdict::Fail | Verdict::Error);
-                        self.tally.bad += usize::from(bad);
-                    }
-                }
-                self.tally.total = record.cells.len();
-                self.tally.done = self.finished.len();
+                self.progress.count(record, true);
                 let suite = line(&record.header.suite);
                 self.begin(format!("suite {suite}"), now);
-                let left = plural(self.tally.total - self.tally.done, "cell");
-                Some(format!("suite {suite}: {left} of {} left", self.tally.total))
+                let Tally { done, total, .. } = self.progress.tally;
+                let unit = self.progress.tally.unit().trim_end_matches('s');
+                Some(format!("suite {suite}: {} of {total} left", plural(total - done, unit)))
             }
             Event::LaunchStarted { launch, log, round, .. } => {
                 let mut name = launch_name(*launch);
-                if *round > 0 {
-                    name.push_str(&format!(" (round {})", round + 1));
+                let rounds = record.rounds_of(*launch);
+                if rounds > 1 {
+                    name.push_str(&format!(" ({} of {rounds})", round + 1));
                 }
+                self.progress.start(*launch, *round, now);
                 self.begin(format!("launch {name}"), now);
                 let log = log.as_ref().map(|log| format!(" (log {})", line(log)));
                 Some(format!("launch {name}: start{}", log.unwrap_or_default()))
@@ -144,24 +122,30 @@ impl Narrator {
                 self.begin(said.clone(), now);
                 self.verbose.then_some(said)
             }
-            Event::LaunchReady { launch, ready_time, .. } => Some(format!(
-                "launch {}: ready after {}",
-                launch_name(*launch),
-                elapsed(*ready_time)
-            )),
-            Event::LaunchFailed { launch, failure } => Some(format!(
-                "launch {}: FAILED in step {}: {}",
-                launch_name(*launch),
-                line(&failure.step),
-                message::one_line(&failure.message)
-            )),
+            Event::LaunchReady { launch, ready_time, .. } => {
+                self.progress.ready(now);
+                let name = launch_name(*launch);
+                Some(format!("launch {name}: ready after {}", elapsed(*ready_time)))
+            }
+            Event::LaunchFailed { launch, failure } => {
+                self.progress.ready(now);
+                self.progress.lose(*launch, record);
+                let which = record.which_start(*launch).map(|which| format!(" in its {which},"));
+                Some(format!(
+                    "launch {}: FAILED{} in step {}: {}",
+                    launch_name(*launch),
+                    which.unwrap_or_default(),
+                    line(&failure.step),
+                    message::one_line(&failure.message)
+                ))
+            }
             Event::LaunchStopped { launch, .. } => {
                 Some(format!("launch {}: stopped", launch_name(*launch)))
             }
             Event::CellStarted { cell, .. } => {
                 let planned = record.header.cells.get(*cell)?;
                 self.begin(message::name(planned), now);
-                self.first.get_or_insert(now);
+                self.progress.first.get_or_insert(now);
                 None
             }
             Event::CellPhase { cell, phase, .. } => {
@@ -173,9 +157,10 @@ impl Narrator {
                 (self.verbose && news).then_some(said)
             }
             Event::CellFinished { cell, round, seconds, .. } => {
+                self.progress.take(*cell, *round, record, now);
                 match part_of(record, *cell, *round) {
                     Some(round) => Some(self.finish_round(*cell, round, record)),
-                    None => self.finish(*cell, *seconds, record, now),
+                    None => self.finish(*cell, *seconds, record),
                 }
             }
             Event::Warning { message } => Some(format!("warning: {}", message::one_line(message))),
@@ -191,13 +176,17 @@ impl Narrator {
         self.since = now;
     }
 
+    /// `[ 3/48] `.
+    fn counter(&self) -> String {
+        let total = self.progress.tally.total.to_string();
+        format!("[{:>1$}/{total}] ", self.progress.tally.done, total.len())
+    }
+
     /// A cell that is to be measured in more launches has no verdict yet.
     fn finish_round(&self, cell: usize, (at, round): (u32, &Round), record: &RunRecord) -> String {
         let planned = &record.header.cells[cell];
-        let (done, total) = (self.tally.done, self.tally.total.to_string());
-        let width = total.len();
         let (part, name) = (format!("{} of {}", at + 1, planned.rounds), message::name(planned));
-        let mut said = format!("[{done:>width$}/{total}] {part:<10}  {name}");
+        let mut said = format!("{}{part:<10}  {name}", self.counter());
         // A launch by itself is shown as a cell of one.
         let judgement = record.cells[cell].judgement.clone();
         let (state, seconds) = (round.state.clone(), round.seconds);
@@ -210,23 +199,32 @@ impl Narrator {
         said
     }
 
-    fn finish(
-        &mut self,
-        cell: usize,
-        seconds: f64,
-        record: &RunRecord,
-        now: Duration,
-    ) -> Option<String> {
-        let (planned, outcome) = (record.header.cells.get(cell)?, record.cells.get(cell)?);
-        if self.finished.insert(cell) {
-            self.tally.done += 1;
-            let measured = figure::measurement(outcome).is_some();
-            self.tally.timed += usize::from(measured && planned.kind != TestKind::Startup);
-            self.tally.spent = now.saturating_sub(self.first.unwrap_or(now));
-            let bad = matches!(outcome.judgement.verdict, Verdict::Fail | Verdict::Error);
-            self.tally.bad += usize::from(bad);
+    fn finish(&mut self, cell: usize, seconds: f64, record: &RunRecord) -> Option<String> {
+        let mut said = self.verdict(cell, seconds, record)?;
+        // Cells that waited for this one are judged now.
+        let mut judged: Vec<usize> = Vec::new();
+        for (other, before) in &self.progress.bad {
+            let (name, outcome) = (&record.header.cells[cell].variant, &record.cells[*other]);
+            let held = name.as_ref().is_some_and(|name| {
+                let planned = &record.header.cells[*other];
+                record.twin(planned, name) == Some(cell) && *other != cell
+            });
+            if held && outcome.judgement.verdict != *before {
+                judged.push(*other);
+            }
         }
-        let total = self.tally.total.to_string();
+        judged.sort_unstable();
+        for other in judged {
+            self.progress.weigh(other, record);
+            if let Some(told) = self.verdict(other, record.cells[other].seconds, record) {
+                said.push_str(&format!("\n{told}"));
+            }
+        }
+        Some(said)
+    }
+
+    fn verdict(&self, cell: usize, seconds: f64, record: &RunRecord) -> Option<String> {
+        let (planned, outcome) = (record.header.cells.get(cell)?, record.cells.get(cell)?);
         let shown = figure::headline(planned.kind, std::iter::once((planned, outcome)));
         let figures: Vec<String> = match figure::measurement(outcome) {
             Some(_) => std::iter::once(shown.first)
@@ -236,13 +234,9 @@ impl Narrator {
                 .collect(),
             None => vec![],
         };
-        let mark = grid::mark(outcome).to_string();
-        let mut said = format!(
-            "[{:>2$}/{total}] {mark:<10}  {}",
-            self.tally.done,
-            message::name(planned),
-            total.len()
-        );
+        let waits = figure::measurement(outcome).is_some() && record.waits(cell);
+        let mark = if waits { "… waits".to_owned() } else { grid::mark(outcome).to_string() };
+        let mut said = format!("{}{mark:<10}  {}", self.counter(), message::name(planned));
         if !figures.is_empty() {
             said.push_str(&format!("  {}  ({})", figures.join(", "), elapsed(seconds)));
         }
@@ -360,11 +354,98 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_reckoned_by_what_was() {
-        let tally = Tally { total: 10, done: 4, bad: 0, timed: 2, spent: S(20) };
-        assert_eq!(tally.left(), Some(S(60)), "two that were skipped are no measure");
-        let tally = Tally { timed: 0, ..tally };
-        assert_eq!(tally.left(), None);
-        assert_eq!(Tally::default().left(), None);
+    fn rounds_are_counted_and_told() {
+        let before = fixture::planned_compare(Some(0.98));
+        let after = fixture::compare();
+        let mut record = before.clone();
+        let mut narrator = Narrator::default();
+        let mut see = |event: Event, at: u64| {
+            record.apply(&event);
+            narrator.see(&event, &record, S(at)).unwrap_or_default()
+        };
+        let told = see(Event::RunStarted(Box::new(before.header.clone())), 0);
+        assert_eq!(
+            told,
+            "suite upgrade: 12 cells in 2 launches, 48 measurements with 8 engine starts"
+        );
+        let start = |launch, round| Event::LaunchStarted {
+            launch,
+            command: vec![],
+            log: None,
+            round,
+            ordinal: 0,
+            at: 0.0,
+        };
+        let ready = |launch| Event::LaunchReady {
+            launch,
+            ready_time: 50.0,
+            facts: Default::default(),
+            warnings: vec![],
+        };
+        let finished = |cell: usize, round: u32| {
+            let Round { state, seconds } = after.cells[cell].rounds[round as usize].clone();
+            Event::CellFinished { cell, round, state, seconds }
+        };
+        assert_eq!(see(start(1, 0), 0), "launch new (1 of 4): start");
+        see(ready(1), 50);
+        let mut now = 50;
+        for cell in 6..12 {
+            see(Event::CellStarted { cell, round: 0, at: 0.0 }, now);
+            now += 30;
+            let told = see(finished(cell, 0), now);
+            let count = cell - 5;
+            assert!(
+                told.starts_with(&format!("[ {count}/48] 1 of 4      decode variant=new ")),
+                "{told}"
+            );
+            assert!(told.contains(" tok/s") && told.ends_with("(30.0s)"), "{told}");
+        }
+        // Two launches' worth of starts and 42 measurements are left.
+        assert_eq!(narrator.tally().left(), Some(S(42 * 30 + 7 * 50)));
+        assert_eq!(
+            narrator.tick(S(now + 90)).unwrap(),
+            "… decode variant=new context=32K concurrency=16 for 2m00s, 6 of 48 measurements done"
+        );
+    }
+
+    #[test]
+    fn what_a_failed_launch_takes_along_is_not_waited_for() {
+        let record = fixture::compare_cut_short();
+        let mut narrator = Narrator::default();
+        let event = Event::RunResumed { session: 1, started: String::new(), after: 9.0 };
+        let told = narrator.see(&event, &record, S(0)).unwrap();
+        assert_eq!(told, "suite upgrade: 24 measurements of 48 left");
+        let failure = record.launches[1].failure.clone().unwrap();
+        let told =
+            narrator.see(&Event::LaunchFailed { launch: 1, failure }, &record, S(1)).unwrap();
+        assert!(
+            told.starts_with("launch new: FAILED in its launch 2 of 4, in step process: "),
+            "{told}"
+        );
+        let Tally { lost, starts_left, .. } = narrator.tally();
+        assert_eq!((*lost, *starts_left), (18, 1));
+    }
+
+    #[test]
+    fn a_cell_that_waits_for_another_is_judged_when_that_is_there() {
+        let after = fixture::compare();
+        let mut record = fixture::planned_compare(None);
+        let mut narrator = Narrator::default();
+        narrator.see(&Event::RunStarted(Box::new(record.header.clone())), &record, S(0));
+        let mut told = Vec::new();
+        // All of the candidate's launches, then all of what it is held against.
+        for cell in [6, 0] {
+            for round in 0..fixture::PAIRS {
+                let state = after.cells[cell].rounds[round as usize].state.clone();
+                let event = Event::CellFinished { cell, round, state, seconds: 1.0 };
+                record.apply(&event);
+                told.push(narrator.see(&event, &record, S(1)).unwrap());
+            }
+            assert_eq!(narrator.tally().bad, 0);
+        }
+        assert!(told[3].starts_with("[ 4/48] … waits"), "{}", told[3]);
+        let last: Vec<&str> = told[7].lines().collect();
+        assert!(last[0].contains("○ measured  decode variant=old"), "{last:?}");
+        assert!(last[1].contains("✓ pass      decode variant=new"), "{last:?}");
     }
 }

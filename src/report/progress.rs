@@ -178,7 +178,7 @@ impl Live {
         };
         let launch = line(template("{spinner} {wide_msg}"));
         let cell = line(template("  {wide_msg}"));
-        let style = template("  {gauge}{pos}/{len} cells, {msg}{gone}{left}");
+        let style = template("  {gauge}{pos}/{len} {msg}{gone}{left}");
         let style = style.with_key("gauge", gauge).with_key("gone", gone).with_key("left", left);
         let whole = line(style);
         for bar in [&launch, &whole] {
@@ -216,11 +216,10 @@ impl Live {
             }
             Event::CellFinished { cell, round, .. } => {
                 self.cell.set_message("");
-                if part_of(record, *cell, *round).is_some() {
-                    return;
-                }
                 let judged = record.cells.get(*cell).map(|cell| cell.judgement.verdict);
-                judged.is_some_and(message::wants_an_eye)
+                part_of(record, *cell, *round).is_none()
+                    && !record.waits(*cell)
+                    && judged.is_some_and(message::wants_an_eye)
             }
             Event::RunStarted(_) | Event::RunResumed { .. } | Event::RunFinished { .. } => false,
         };
@@ -233,7 +232,7 @@ impl Live {
         self.whole.set_length(tally.total as u64);
         self.whole.set_position(tally.done as u64);
         let bad = if tally.bad > 0 { format!("{} bad, ", tally.bad) } else { String::new() };
-        self.whole.set_message(bad);
+        self.whole.set_message(format!("{}, {bad}", tally.unit()));
         if let Some(left) = tally.left()
             && matches!(event, Event::CellFinished { .. })
         {
@@ -253,7 +252,7 @@ impl Drop for Live {
 }
 
 /// Columns that the whole's line needs beside its bar, when its numbers are long.
-const BESIDE: usize = 54;
+const BESIDE: usize = 61;
 
 /// The whole's bar, as long as the terminal has room for; a line that wraps can't be redrawn well.
 fn bar(fraction: f32, columns: usize) -> String {
@@ -299,22 +298,22 @@ mod tests {
         let finished = Event::CellFinished { round: 0, cell: 1, state, seconds: 5.0 };
         live.see(&finished, &record, Duration::from_secs(6));
         assert_eq!((live.whole.position(), live.whole.length()), (1, Some(12)));
-        assert_eq!(live.whole.message(), "1 bad, ");
+        assert_eq!(live.whole.message(), "cells, 1 bad, ");
         assert_eq!(live.expected.load(Ordering::Relaxed), 6_000 + 11 * 6_000);
     }
 
     #[test]
     fn the_line_of_the_whole_fits_into_the_terminal() {
-        for columns in [40, 59, 60, 72, 80, 200] {
+        for columns in [40, 66, 67, 79, 80, 200] {
             for fraction in [0.0, 0.3, 1.0] {
                 let width = bar(fraction, columns).chars().count();
                 assert!(width == 0 || width + BESIDE <= columns + 3, "{columns}: {width}");
             }
         }
-        assert_eq!(bar(0.0, 60), "[╸─────] ");
-        assert_eq!(bar(0.5, 60), "[━━━╸──] ");
-        assert_eq!(bar(1.0, 60), "[━━━━━━] ");
-        let beside = "  [] 1000/1000 cells, 12 bad, 2h03m, about 2h03m left";
+        assert_eq!(bar(0.0, 67), "[╸─────] ");
+        assert_eq!(bar(0.5, 67), "[━━━╸──] ");
+        assert_eq!(bar(1.0, 67), "[━━━━━━] ");
+        let beside = "  [] 1000/1000 measurements, 12 bad, 2h03m, about 2h03m left";
         assert!(beside.chars().count() < BESIDE);
         assert_eq!(whole(Duration::from_millis(59_900)), "59s");
     }

@@ -1,11 +1,12 @@
-//! The cells that need somebody's eye, the worst first: the order of the HTML page and of the
+//! The cells, and the mean ratio, that need somebody's eye, the worst first: the order of the HTML page and of the
 //! annotations, which show only so many.
 
 use crate::judge::{Verdict, limit};
 use crate::record::RunRecord;
-use crate::record::run_record::{CellOutcome, CellState, PlannedCellRecord};
+use crate::record::run_record::{CellOutcome, CellState, Judgement, PlannedCellRecord};
 
 use super::count::inconclusive_fails;
+use super::overall;
 
 /// How much a cell needs an eye.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,16 +27,17 @@ impl Need {
     /// Of a cell that needs an eye, how much.
     pub fn of(record: &RunRecord, cell: usize) -> Option<Need> {
         let outcome = record.cells.get(cell)?;
+        let waits = matches!(outcome.state, CellState::NotRun { .. });
+        Need::of_judgement(record, &outcome.judgement, waits)
+    }
+
+    fn of_judgement(record: &RunRecord, judgement: &Judgement, waits: bool) -> Option<Need> {
         let policy = record.header.policy.inconclusive;
-        match outcome.judgement.verdict {
+        match judgement.verdict {
             Verdict::Fail => Some(Need::Failed),
-            Verdict::Error if matches!(outcome.state, CellState::NotRun { .. }) => {
-                Some(Need::NotRun)
-            }
+            Verdict::Error if waits => Some(Need::NotRun),
             Verdict::Error => Some(Need::Unjudged),
-            Verdict::Inconclusive if inconclusive_fails(policy, &outcome.judgement) => {
-                Some(Need::Doubtful)
-            }
+            Verdict::Inconclusive if inconclusive_fails(policy, judgement) => Some(Need::Doubtful),
             Verdict::Inconclusive => Some(Need::Tolerated),
             Verdict::Pass | Verdict::Measured | Verdict::Skip | Verdict::Xfail | Verdict::Xpass => {
                 None
@@ -50,6 +52,29 @@ impl Need {
             Need::Tolerated => false,
         }
     }
+}
+
+/// Something with a verdict of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The mean ratio of compared variants.
+    MeanRatio,
+    /// A cell, by index.
+    Cell(usize),
+}
+
+/// Every case that needs an eye: the mean ratio before all cells of its need, since it speaks for all of
+/// them.
+pub fn cases(record: &RunRecord) -> Vec<(Which, Need)> {
+    let cells = cells(record).into_iter().map(|(cell, need)| (Which::Cell(cell), need));
+    let mut all: Vec<(Which, Need)> = cells.collect();
+    let need =
+        |it: &overall::Overall<'_>| Need::of_judgement(record, it.judgement(), it.is_pending());
+    if let Some(need) = overall::of(record).as_ref().and_then(need) {
+        let at = all.iter().position(|(_, other)| *other >= need).unwrap_or(all.len());
+        all.insert(at, (Which::MeanRatio, need));
+    }
+    all
 }
 
 /// Every cell that needs an eye: by need, those of one need by the share that was lost, in the order of

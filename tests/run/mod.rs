@@ -26,5 +26,6 @@ mod served;
 mod sharded;
 mod simulated;
 mod slowed;
+mod told;
 mod variants;
 pub mod written;

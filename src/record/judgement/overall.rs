@@ -7,7 +7,7 @@
 use super::{Rounds, Sight, extendable};
 use crate::judge::paired::{Order, fit, order, over_cells};
 use crate::judge::power::{Design, Question, SURELY, smallest_loss};
-use crate::judge::{Bound, BoundVerdict, Estimate, Method, Side, Verdict, limit};
+use crate::judge::{Bound, BoundVerdict, Estimate, Method, NoData, Side, Verdict, limit};
 use crate::measure::metric::Direction;
 use crate::measure::{Check, Fault};
 use crate::record::run_record::{
@@ -51,21 +51,36 @@ pub(in crate::record) fn compared(
     let outcome = match found {
         Ok((cells, ratios)) => {
             let shown = ratios.iter().map(|(_, ratio)| ratio.exp()).collect();
-            let judgement = judged(record, compare, cells, &ratios);
-            CompareOutcome { ratios: shown, cells, judgement }
+            let (judgement, found) = match mean(record, compare, &ratios) {
+                Ok(mean) => (judged(record, compare, cells, &mean), Some(mean)),
+                Err(why) => (unjudged(record, compare, "no-data", &why.to_string()), None),
+            };
+            CompareOutcome {
+                ratios: shown,
+                cells,
+                estimate: found.as_ref().map(|mean| mean.estimate),
+                sees: found.as_ref().map(|mean| mean.sees),
+                judgement,
+            }
         }
         Err(lack) => {
             let (class, why) = match lack {
                 Lack::Unplanned => {
                     let judgement = shown("no cell of this run is compared".to_owned());
-                    let outcome = CompareOutcome { ratios: Vec::new(), cells: 0, judgement };
+                    let outcome = CompareOutcome {
+                        ratios: Vec::new(),
+                        cells: 0,
+                        estimate: None,
+                        sees: None,
+                        judgement,
+                    };
                     return (settled, outcome);
                 }
                 Lack::Pending(why) => ("not-run", why),
                 Lack::None(why) => ("no-data", format!("no mean ratio: {why}")),
             };
             let judgement = unjudged(record, compare, class, &why);
-            CompareOutcome { ratios: Vec::new(), cells: 0, judgement }
+            CompareOutcome { ratios: Vec::new(), cells: 0, estimate: None, sees: None, judgement }
         }
     };
     (settled, outcome)
@@ -103,6 +118,32 @@ fn lack(record: &RunRecord, (own, twin): (usize, Option<usize>)) -> Option<Lack>
         CellState::NotRun { reason } => Some(Lack::Pending(reason.clone())),
         CellState::Unfit { .. } | CellState::Broken { .. } | CellState::Measured(_) => None,
     })
+}
+
+/// The mean ratio with what it is judged by.
+struct Mean {
+    estimate: Estimate,
+    bound: Bound,
+    sees: f64,
+}
+
+/// The mean of all pairs. It takes half of the level where it has a limit, and all cells together the
+/// other half.
+fn mean(record: &RunRecord, compare: &CompareRecord, ratios: &Ratios) -> Result<Mean, NoData> {
+    let alpha = record.header.policy.alpha;
+    let level = alpha / if compare.min_mean_ratio.is_some() { 2.0 } else { 1.0 };
+    let limit = compare.min_mean_ratio.unwrap_or(1.0);
+    let fit = fit(ratios)?;
+    let estimate = fit.log_mean(None).estimate(level, Method::Paired)?;
+    let question = Question { alpha: level, limit: -limit.ln() };
+    let design = Design { factor: fit.factor, df: fit.df };
+    let sees = smallest_loss(design, question, fit.variance.sqrt(), SURELY);
+    Ok(Mean { estimate, bound: Bound { side: Side::Min, target: 1.0, limit }, sees })
+}
+
+/// Whether the mean ratio is judged: it has a limit, and the record has all of its cells.
+fn is_judged(record: &RunRecord, compare: &CompareRecord) -> bool {
+    compare.min_mean_ratio.is_some() && record.header.shard.is_none()
 }
 
 /// The log ratios of each cell that is compared, turned so that less is worse; of a cell with several
@@ -189,16 +230,15 @@ fn metrics<'c>(
 }
 
 fn unjudged(record: &RunRecord, compare: &CompareRecord, class: &str, why: &str) -> Judgement {
-    // A shard judges no mean, so it lacks none.
-    let limit = compare.min_mean_ratio.filter(|_| record.header.shard.is_none());
-    let bounds = limit.map(|_| BoundJudgement {
+    let judged = is_judged(record, compare);
+    let bounds = compare.min_mean_ratio.filter(|_| judged).map(|_| BoundJudgement {
         verdict: BoundVerdict::NoData,
         estimate: None,
         sees: None,
         message: format!("mean ratio: {why} ({})", compare.place),
     });
     Judgement {
-        verdict: if limit.is_some() { Verdict::Error } else { Verdict::Measured },
+        verdict: if judged { Verdict::Error } else { Verdict::Measured },
         class: Some(class.to_owned()),
         message: Some(why.to_owned()),
         bounds: bounds.into_iter().collect(),
@@ -207,23 +247,9 @@ fn unjudged(record: &RunRecord, compare: &CompareRecord, class: &str, why: &str)
     }
 }
 
-fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, ratios: &Ratios) -> Judgement {
+fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, mean: &Mean) -> Judgement {
     let policy = &record.header.policy;
-    // The mean takes half of the level where it has a limit, and all cells together the other half.
-    let level = policy.alpha / if compare.min_mean_ratio.is_some() { 2.0 } else { 1.0 };
-    let limit = compare.min_mean_ratio.unwrap_or(1.0);
-    let bound = Bound { side: Side::Min, target: 1.0, limit };
-    let fit = match fit(ratios) {
-        Ok(fit) => fit,
-        Err(why) => return unjudged(record, compare, "no-data", &why.to_string()),
-    };
-    let estimate = match fit.log_mean(None).estimate(level, Method::Paired) {
-        Ok(estimate) => estimate,
-        Err(why) => return unjudged(record, compare, "no-data", &why.to_string()),
-    };
-    let question = Question { alpha: level, limit: -limit.ln() };
-    let design = Design { factor: fit.factor, df: fit.df };
-    let sees = smallest_loss(design, question, fit.variance.sqrt(), SURELY);
+    let Mean { estimate, bound, sees } = *mean;
     let found = limit::judge(&estimate, &bound);
     let message = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
     if record.header.shard.is_some() {

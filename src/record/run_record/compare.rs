@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CellState, Judgement};
+use super::{CellState, Judgement, RunRecord};
+use crate::judge::Estimate;
+use crate::judge::paired::Order;
 use crate::suite::model::Place;
 
 /// Two variants that are measured in pairs of fresh launches.
@@ -19,6 +21,16 @@ pub struct CompareRecord {
     pub min_mean_ratio: Option<f64>,
     /// Where that stands, else the table.
     pub place: Place,
+}
+
+impl CompareRecord {
+    /// Which of a pair was measured first, by name.
+    pub fn first(&self, order: Order) -> &str {
+        match order {
+            Order::BaselineFirst => &self.baseline,
+            Order::CandidateFirst => &self.candidate,
+        }
+    }
 }
 
 /// How much launches differ in a metric of a cell, out of a calibration.
@@ -69,6 +81,24 @@ pub struct CompareOutcome {
     pub ratios: Vec<f64>,
     /// How many cells are in it.
     pub cells: usize,
+    /// The mean ratio of all pairs with its interval, limit or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
+    /// The smallest loss, as a fraction, that would have failed 19 times out of 20; of a mean ratio without
+    /// a limit the smallest that would have been seen at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sees: Option<f64>,
     /// What it comes to; its one bound is the limit, if there is one.
     pub judgement: Judgement,
+}
+
+impl RunRecord {
+    /// The case of the mean ratio, where variants are compared. A shard, which has some of the cells only,
+    /// has none: the merged record does.
+    pub fn mean_ratio(&self) -> Option<(&CompareRecord, &CompareOutcome)> {
+        if self.header.shard.is_some() {
+            return None;
+        }
+        self.header.compare.as_ref().zip(self.compare.as_ref())
+    }
 }

@@ -79,7 +79,7 @@ impl RunRecord {
     }
 
     /// Whether a cell is measured and what it is held against is not yet: its verdict is to come.
-    pub fn awaits(&self, index: usize) -> bool {
+    pub fn waits(&self, index: usize) -> bool {
         let (Some(cell), Some(outcome)) = (self.header.cells.get(index), self.cells.get(index))
         else {
             return false;
@@ -137,6 +137,17 @@ impl RunRecord {
             }
         }
         found
+    }
+
+    /// The index of the same cell of another variant.
+    pub fn twin(&self, cell: &PlannedCellRecord, variant: &str) -> Option<usize> {
+        let same = |other: &PlannedCellRecord| {
+            other.test == cell.test
+                && other.id == cell.id
+                && other.variant.as_deref() == Some(variant)
+        };
+        let at = self.header.cells.iter().position(same)?;
+        (at < self.cells.len()).then_some(at)
     }
 
     pub(in crate::record) fn gpus(&self, cell: &PlannedCellRecord) -> u32 {

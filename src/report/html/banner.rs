@@ -6,11 +6,11 @@ use crate::report::case::verdict_name;
 use crate::report::console::verdict_word;
 use crate::report::count::{Counts, elapsed, plural};
 use crate::report::grid::{self, Tone};
-use crate::report::worst::{self, Need};
-use crate::report::{message, part, sanitise};
+use crate::report::worst::{self, Need, Which};
+use crate::report::{message, overall, part, sanitise};
 
 use super::markup::{Markup, put};
-use super::{class_of, whole_numbers};
+use super::{class_of, class_of_judgement, whole_numbers};
 
 /// Cells that are listed at once, and behind a fold.
 const AT_ONCE: usize = 8;
@@ -130,7 +130,7 @@ fn tally(out: &mut Markup, counts: &Counts) {
         put!(out, "\"/>");
         done += n;
     }
-    put!(out, "</svg>\n<ul class=\"counts\" aria-label=\"Cells by verdict\">\n");
+    put!(out, "</svg>\n<ul class=\"counts\" aria-label=\"Cases by verdict\">\n");
     for (class, sign, words, n) in
         parts.iter().filter(|(class, _, _, n)| *n > 0 || *class == "fail")
     {
@@ -146,8 +146,8 @@ fn tally(out: &mut Markup, counts: &Counts) {
 /// Launches that failed, cells that need an eye, cells that have not run.
 pub fn troubles(out: &mut Markup, record: &RunRecord) {
     launches(out, record);
-    let worst: Vec<(usize, Need)> =
-        worst::cells(record).into_iter().filter(|(_, need)| *need != Need::NotRun).collect();
+    let worst: Vec<(Which, Need)> =
+        worst::cases(record).into_iter().filter(|(_, need)| *need != Need::NotRun).collect();
     if !worst.is_empty() {
         put!(out, "<section aria-labelledby=\"eye\">\n<h2 id=\"eye\">Look at these first</h2>\n");
         let (first, rest) = worst.split_at(worst.len().min(AT_ONCE));
@@ -165,16 +165,27 @@ pub fn troubles(out: &mut Markup, record: &RunRecord) {
     let reasons = message::not_run(record);
     if !reasons.is_empty() {
         put!(out, "<section aria-labelledby=\"not-run\">\n<h2 id=\"not-run\">Not run</h2>\n<ul>\n");
-        for (reason, n) in reasons.iter().take(FOLDED) {
-            put!(out, "<li>" (plural(*n, "cell")) ": " (reason) "</li>\n");
+        for (who, reason) in reasons.iter().take(FOLDED) {
+            put!(out, "<li>" (who) ": " (reason) "</li>\n");
         }
         put!(out, "</ul>\n</section>\n");
     }
 }
 
-fn cells(out: &mut Markup, record: &RunRecord, chosen: &[(usize, Need)]) {
+fn cells(out: &mut Markup, record: &RunRecord, chosen: &[(Which, Need)]) {
     put!(out, "<ol class=\"worst\">\n");
-    for (at, _) in chosen {
+    for (which, _) in chosen {
+        let at = match which {
+            Which::Cell(at) => at,
+            Which::MeanRatio => {
+                let Some(overall) = overall::of(record) else { continue };
+                put!(out, "<li class=\"" (class_of_judgement(overall.judgement(), overall.is_pending()))
+                    "\"><a href=\"#compare\"><span class=\"k\">" (overall.mark()) "</span> <b>" (overall::NAME) ", "
+                    (overall.heading()) "</b></a> <span class=\"said\">" (whole_numbers(&overall.said()))
+                    "</span></li>\n");
+                continue;
+            }
+        };
         let (planned, outcome) = (&record.header.cells[*at], &record.cells[*at]);
         put!(out, "<li class=\"" (class_of(outcome)) "\"><a href=\"#c" (at) "\"><span class=\"k\">" (grid::mark(outcome))
             "</span> <b>" (message::name(planned)) "</b></a> <span class=\"said\">"

@@ -8,8 +8,11 @@ use crate::measure::metric::Stat;
 use crate::measure::{Base, Fault, Metric, Observations};
 use crate::record::RunRecord;
 use crate::record::judgement::estimated;
-use crate::record::run_record::{CellOutcome, CellState, Measurement, PlannedCellRecord};
-use crate::record::wording::number;
+use crate::record::run_record::{
+    BoundJudgement, BoundRecord, CellOutcome, CellState, Measurement, PlannedCellRecord,
+};
+use crate::record::wording::{number, share};
+use crate::report::ratio::Ratio;
 use crate::report::sanitise::cut;
 use crate::report::worst::Need;
 use crate::report::{engine, figure, grid, message};
@@ -17,6 +20,8 @@ use crate::report::{engine, figure, grid, message};
 use super::heat::{limit_words, room_words};
 use super::markup::{Markup, put};
 use super::{class_of, spark, whole_numbers};
+
+mod rounds;
 
 /// How much is told of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +75,7 @@ pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
     match extent {
         Extent::Full => {
             bounds(out, planned, outcome);
+            rounds::tell(out, record, at);
             if let Some(measured) = figure::measurement(outcome) {
                 Cell { record, planned, outcome, measured }.tell(out);
             }
@@ -124,14 +130,26 @@ fn bounds(out: &mut Markup, planned: &PlannedCellRecord, outcome: &CellOutcome) 
         put!(out, "</th>");
         match (estimate, &bound.bound) {
             (Some(estimate), Some(limits)) => {
-                let unit = bound.metric.base.entry().unit;
-                put!(out, "<td class=\"n\">" (number(estimate.value)) " " (unit) "</td>");
+                match judged.and_then(|judged| ratio_of(bound, judged)) {
+                    Some(ratio) => {
+                        put!(out, "<td class=\"n\">" (ratio.value().unwrap_or_default()) " of " (ratio.whose()));
+                        if let Some(sees) = ratio.sees() {
+                            put!(out, "<small> " (sees) "</small>");
+                        }
+                        put!(out, "</td>");
+                    }
+                    None => {
+                        let unit = bound.metric.base.entry().unit;
+                        put!(out, "<td class=\"n\">" (number(estimate.value)) " " (unit) "</td>");
+                    }
+                }
                 limit_cell(out, limits);
                 put!(out, "<td class=\"n\">" (room_words(estimate.value, limits)) "</td><td>");
                 drawn = true;
                 spark::gauge(out, &estimate, limits);
                 if let (Some(low), Some(high)) = (estimate.lower, estimate.upper) {
-                    put!(out, "<small>" (number(low)) " – " (number(high)) "</small>");
+                    let shown = if bound.relative.is_some() { share } else { number };
+                    put!(out, "<small>" (shown(low)) " – " (shown(high)) "</small>");
                 }
                 put!(out, "</td>");
             }
@@ -155,6 +173,10 @@ fn bounds(out: &mut Markup, planned: &PlannedCellRecord, outcome: &CellOutcome) 
             "<p class=\"note\">Drawn: the estimate with its interval, the limit in red, what was asked for in grey.</p>\n"
         );
     }
+}
+
+fn ratio_of<'a>(record: &'a BoundRecord, judged: &'a BoundJudgement) -> Option<Ratio<'a>> {
+    record.relative.as_ref().map(|relative| Ratio { record, relative, judged, waits: false })
 }
 
 /// The limit, and under it what was asked for, where slack is between the two.
@@ -252,7 +274,8 @@ impl Cell<'_> {
     /// The limit on a metric, where there is one and it has no suffix.
     fn limit(&self, base: Base) -> Option<f64> {
         let metric = Metric { base, stat: None, per_gpu: false };
-        let on = self.planned.bounds.iter().filter(|bound| bound.metric == metric);
+        let bounds = self.planned.bounds.iter();
+        let on = bounds.filter(|bound| bound.metric == metric && bound.relative.is_none());
         on.filter_map(|bound| Some(bound.bound?.limit)).next()
     }
 

@@ -3,9 +3,9 @@
 use crate::quantity::print_number;
 use crate::record::RunRecord;
 use crate::record::run_record::{LaunchOutcome, PlannedLaunchRecord};
-use crate::report::count::elapsed;
-use crate::report::part;
+use crate::report::count::{elapsed, plural};
 use crate::report::sanitise::cut;
+use crate::report::{message, part};
 
 use super::markup::{Markup, put};
 
@@ -21,7 +21,7 @@ pub fn launches(out: &mut Markup, record: &RunRecord) {
     );
     let all = record.header.launches.iter().zip(&record.launches);
     for (at, (planned, launch)) in all.enumerate().take(MOST) {
-        one(out, at, planned, launch);
+        one(out, record, at, (planned, launch));
     }
     if record.launches.len() > MOST {
         put!(out, "<p class=\"note\">" (record.launches.len() - MOST) " more launches are in record.json.</p>\n");
@@ -29,7 +29,12 @@ pub fn launches(out: &mut Markup, record: &RunRecord) {
     put!(out, "</section>\n");
 }
 
-fn one(out: &mut Markup, at: usize, planned: &PlannedLaunchRecord, launch: &LaunchOutcome) {
+fn one(
+    out: &mut Markup,
+    record: &RunRecord,
+    at: usize,
+    (planned, launch): (&PlannedLaunchRecord, &LaunchOutcome),
+) {
     let (class, words) = match (&launch.failure, launch.ready_time) {
         (Some(_), _) => ("error", "! failed"),
         (None, Some(_)) => ("pass", "✓ ready"),
@@ -64,6 +69,14 @@ fn one(out: &mut Markup, at: usize, planned: &PlannedLaunchRecord, launch: &Laun
         put!(out, "</dd></div>\n");
     }
     put!(out, "</dl>\n");
+    let starts = message::starts(record, at);
+    if !starts.is_empty() {
+        put!(out, "<details><summary>" (plural(starts.len(), "start")) " of its engine</summary>\n<ol class=\"starts\">\n");
+        for start in starts.iter().take(MOST) {
+            put!(out, "<li>" (cut(start, MOST_TEXT)) "</li>\n");
+        }
+        put!(out, "</ol>\n</details>\n");
+    }
     if !launch.warnings.is_empty() {
         put!(out, "<ul class=\"warnings\">\n");
         for warning in launch.warnings.iter().take(MOST) {

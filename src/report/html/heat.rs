@@ -11,8 +11,8 @@ use crate::measure::{Base, Metric, TestKind};
 use crate::record::RunRecord;
 use crate::record::run_record::{CellOutcome, PlannedCellRecord};
 use crate::record::wording::number;
-use crate::report::figure;
 use crate::report::grid::{self, Block, Sheet};
+use crate::report::{figure, rounds};
 
 use super::class_of;
 use super::markup::{Markup, put};
@@ -232,10 +232,18 @@ fn face(out: &mut Markup, record: &RunRecord, at: usize, sheet: &Sheet, shown: &
             }
             put!(out, "</span>");
         }
+        if let Some(spread) = rounds::spread(record, at, sheet.headline.first) {
+            put!(out, "<span class=\"l\">" (spread) "</span>");
+        }
         // What is not in order may be so by another figure than those in sight.
         if let Some((metric, room)) = decided_by_another(planned, outcome, shown) {
             put!(out, "<span class=\"d\">" (metric) " " (room) "</span>");
         }
+    }
+    if figure::measurement(outcome).is_none()
+        && let Some(spread) = rounds::spread(record, at, sheet.headline.first)
+    {
+        put!(out, "<span class=\"l\">" (spread) "</span>");
     }
     put!(out, "</a>");
 }
@@ -252,7 +260,7 @@ fn decided_by_another(
         return None;
     }
     let bound = planned.bounds.get(judgement.decided_by?)?;
-    if shown.metrics.first() == Some(&bound.metric) {
+    if shown.metrics.first() == Some(&bound.metric) || bound.relative.is_some() {
         return None;
     }
     let value = judgement.bounds.get(judgement.decided_by?)?.estimate?.value;
@@ -271,6 +279,11 @@ fn list(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, show
     );
     for metric in &shown.metrics {
         put!(out, "<th scope=\"col\" class=\"n\">" (title(*metric)) "</th>");
+    }
+    let spreads =
+        block.cells.iter().flatten().flatten().any(|at| !record.cells[*at].rounds.is_empty());
+    if spreads {
+        put!(out, "<th scope=\"col\">launches</th>");
     }
     put!(out, "</tr></thead>\n<tbody>\n");
     for (row, cells) in block.rows.iter().zip(&block.cells) {
@@ -293,6 +306,10 @@ fn list(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, show
                     put!(out, " <i>" (limit) "</i> <i>" (room) "</i>");
                 }
                 put!(out, "</td>");
+            }
+            if spreads {
+                let spread = rounds::spread(record, *at, sheet.headline.first);
+                put!(out, "<td class=\"launches\">" (spread.unwrap_or_default()) "</td>");
             }
             put!(out, "</tr>\n");
         }
@@ -321,7 +338,8 @@ fn nearest(
 ) -> Option<(String, String)> {
     let judged = planned.bounds.iter().zip(&outcome.judgement.bounds);
     let (bound, value, _) = judged
-        .filter(|(record, _)| record.metric == metric)
+        // Ratios stand in tables of their own.
+        .filter(|(record, _)| record.metric == metric && record.relative.is_none())
         .filter_map(|(record, judged)| {
             let (bound, value) = (record.bound?, judged.estimate?.value);
             Some((bound, value, limit::room(value, &bound)))

@@ -19,6 +19,8 @@ use crate::suite::model::AxisValue;
 
 use super::markup::{Markup, put};
 
+pub mod pairs;
+
 /// Roles of colours, as the style sheet knows them.
 const INK: RGBColor = RGBColor(1, 0, 0);
 const GRID: RGBColor = RGBColor(2, 0, 0);

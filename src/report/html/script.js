@@ -2,11 +2,15 @@
 (() => {
   "use strict";
   const open = () => (location.hash ? document.querySelector(".cell:target") : null);
+  // Which link opened the cell: a cell may stand in several tables.
+  let from = null;
   const close = () => {
-    const link = open()?.querySelector(".close");
+    const cell = open();
+    const link = cell?.querySelector(".close");
     if (!link) return;
+    const back = from?.hash === `#${cell.id}` ? from : document.getElementById(link.hash.slice(1));
     link.click();
-    document.getElementById(link.hash.slice(1))?.focus({ preventScroll: true });
+    back?.focus({ preventScroll: true });
   };
   const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
@@ -35,6 +39,7 @@
   });
 
   document.addEventListener("click", (event) => {
+    from = event.target.closest('a[href^="#c"]') ?? from;
     const cell = open();
     if (cell && !cell.contains(event.target) && !event.target.closest("a, button, label, input, summary")) close();
   });

@@ -376,3 +376,39 @@ fn text_stands_out_from_what_is_behind_it_in_light_and_dark() {
         }
     }
 }
+
+#[test]
+fn variants_are_compared_on_the_page() {
+    let page = render(&fixture::compare());
+    assert!(page.contains("<h2 id=\"compare-name\">new against old <small>mean ratio of all cells, 4 pairs</small></h2>"));
+    // First of what needs an eye, and a link to the section.
+    let worst = page.split_once("<ol class=\"worst\">").unwrap().1;
+    assert!(
+        worst.trim_start().starts_with("<li class=\"fail\"><a href=\"#compare\">"),
+        "{}",
+        &worst[..200]
+    );
+    assert!(page.contains("output-throughput as a share of old"));
+    assert!(page.contains("<span class=\"sees\">sees "));
+    // Each pair of a cell, with both values, the ratio and its logarithm.
+    let panel = page.split_once("id=\"c8\"").unwrap().1.split_once("</article>").unwrap().0;
+    assert_eq!(panel.matches("<tr><th scope=\"row\" class=\"n\">").count(), 4);
+    assert!(panel.contains("<td>new</td>") && panel.contains("<td>old</td>"));
+    assert_eq!(panel.matches("<svg width=\"400\" height=\"200\"").count(), 2, "values and ratios");
+    assert!(panel.contains(" of old<small> sees "), "{panel}");
+    // A chart of a ratio is no chart of tokens.
+    assert!(!page.contains("0.95 tok/s"));
+    let calm = render(&fixture::compare_without_loss());
+    assert!(!calm.contains("id=\"eye\""));
+}
+
+#[test]
+fn a_page_says_which_launches_lack() {
+    let page = render(&fixture::compare_cut_short());
+    assert!(page.contains("<span class=\"l\">1 of 4 launches</span>"));
+    assert!(
+        page.contains("<li>launch 2 of 4: FAILED: exited with status 1, log engine-new.1.log</li>")
+    );
+    assert!(page.contains("<li>the mean ratio: not run: launch new failed in its launch 2 of 4"));
+    assert!(page.contains("<summary>3 starts of its engine</summary>"));
+}

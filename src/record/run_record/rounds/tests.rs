@@ -231,10 +231,10 @@ fn a_verdict_waits_for_what_it_is_held_against() {
     events.sort_by_key(|event| matches!(event, Event::CellFinished { cell: 0 | 1, .. }));
     let early = fold(header(4, false), &events[..8]);
     assert_eq!(verdicts(&early)[2..], [Verdict::Error, Verdict::Error]);
-    assert!((0..4).map(|cell| early.awaits(cell)).eq([false, false, true, true]));
+    assert!((0..4).map(|cell| early.waits(cell)).eq([false, false, true, true]));
     let whole = fold(header(4, false), &events);
     assert_eq!(verdicts(&whole)[2..], [Verdict::Pass, Verdict::Pass]);
-    assert!((0..4).all(|cell| !whole.awaits(cell)));
+    assert!((0..4).all(|cell| !whole.waits(cell)));
     assert!(message(&whole, 2).contains("4 launches against 4"), "{}", message(&whole, 2));
 }
 

@@ -1,0 +1,147 @@
+//! Variants that are compared: the mean ratio with a chart of its pairs, and each test's ratios as tables.
+
+use crate::record::RunRecord;
+use crate::report::count::plural;
+use crate::report::grid::{self, Block, Sheet, Tone};
+use crate::report::overall;
+use crate::report::ratio::{self, Ratio, Table};
+
+use super::markup::{Markup, put};
+use super::plot::pairs;
+use super::{class_of_judgement, whole_numbers};
+
+/// Cells of a table that has no others beside it; record.json has all.
+const MOST_CELLS: usize = 4_000;
+
+/// The mean ratio: verdict, interval, the pairs that it is made of.
+pub fn overall(out: &mut Markup, record: &RunRecord) {
+    let Some(overall) = overall::of(record) else { return };
+    let (compare, outcome) = (overall.compare, overall.outcome);
+    let class = class_of_judgement(overall.judgement(), overall.is_pending());
+    put!(out, "<section class=\"compare\" id=\"compare\" aria-labelledby=\"compare-name\">\n<h2 id=\"compare-name\">"
+        (overall.heading()) " <small>mean ratio of all cells, " (plural(compare.pairs as usize, "pair")) "</small></h2>\n<p class=\"said "
+        (class) "\"><span class=\"k\">" (overall.mark()) "</span> " (whole_numbers(&overall.behind_mark())) "</p>\n");
+    for warning in &overall.judgement().warnings {
+        put!(out, "<p class=\"note\">" (crate::report::message::one_line(warning)) "</p>\n");
+    }
+    let ratios: Vec<_> = overall.pairs().collect();
+    let chart =
+        pairs::Ratios { pairs: &ratios, mean: outcome.estimate, limit: compare.min_mean_ratio };
+    if let Some(drawing) = chart.draw() {
+        put!(
+            out,
+            "<div class=\"plots\"><figure class=\"plot\"><figcaption>Mean ratio of each pair</figcaption>\
+            <div role=\"img\" aria-label=\"Chart: the mean ratio of each pair. The table below has its figures.\">"
+        );
+        out.drawing(&drawing);
+        put!(out, "</div></figure></div>\n");
+        chart_words(out, (&compare.baseline, &compare.candidate), compare.min_mean_ratio.is_some());
+    }
+    if !ratios.is_empty() {
+        put!(
+            out,
+            "<details><summary>The pairs</summary><table class=\"pairs\"><thead><tr><th scope=\"col\" class=\"n\">pair</th><th scope=\"col\">measured first</th><th scope=\"col\" class=\"n\">mean ratio</th></tr></thead><tbody>\n"
+        );
+        for (at, (order, ratio)) in (1..).zip(&ratios) {
+            let ratio = format!("{ratio:.4}");
+            put!(out, "<tr><td class=\"n\">" (at) "</td><td>" (compare.first(*order)) "</td><td class=\"n\">" (ratio) "</td></tr>\n");
+        }
+        put!(out, "</tbody></table></details>\n");
+    }
+    put!(out, "<p class=\"note\">Set at <code>" (compare.place) "</code>.</p>\n</section>\n");
+}
+
+/// What stands in a chart of ratios.
+pub fn chart_words(out: &mut Markup, (baseline, candidate): (&str, &str), limited: bool) {
+    put!(out, "<p class=\"note\">Drawn: the ratio of each pair, filled where " (baseline) " was measured first and hollow where "
+        (candidate) " was; the mean as a line in the band of its interval");
+    if limited {
+        put!(out, "; the limit broken in red");
+    }
+    put!(out, ".</p>\n");
+}
+
+/// The ratios of a test's cells.
+pub fn ratios(out: &mut Markup, record: &RunRecord, sheet: &Sheet) {
+    for (at, table) in ratio::tables(record).iter().enumerate() {
+        if table.test != sheet.test {
+            continue;
+        }
+        put!(out, "<div class=\"tables\">\n<h3 class=\"block\">" (table.caption()) "</h3>\n");
+        for block in &table.blocks {
+            let cells = block.cells.iter().flatten().flatten().count();
+            if cells > MOST_CELLS {
+                put!(out, "<p class=\"note\">" (cells) " cells: too many for this page; record.json has them.</p>\n");
+                continue;
+            }
+            of_block(out, record, (at, table), block);
+        }
+        put!(
+            out,
+            "<p class=\"legend\"><span>In a cell: verdict and ratio, its interval, the smallest loss that would have been seen.</span></p>\n</div>\n"
+        );
+    }
+}
+
+fn of_block(out: &mut Markup, record: &RunRecord, (at, table): (usize, &Table), block: &Block) {
+    let row_axis = block.row_axis.as_deref().unwrap_or("cell");
+    let name = format!("{} {}", table.title(), block.heading);
+    put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim())
+        "\"><table class=\"matrix ratios\">\n<caption>");
+    if !block.heading.is_empty() {
+        put!(out, (block.heading) ": ");
+    }
+    put!(out, "rows are "(row_axis));
+    match &block.column_axis {
+        Some(column) => {
+            put!(out, ", columns are " (column) "</caption>\n<thead><tr><td class=\"corner\"></td>");
+            for column in &block.columns {
+                put!(out, "<th scope=\"col\">" (column) "</th>");
+            }
+        }
+        None => put!(
+            out,
+            "</caption>\n<thead><tr><td class=\"corner\"></td><th scope=\"col\">ratio</th>"
+        ),
+    }
+    put!(out, "</tr></thead>\n<tbody>\n");
+    for (row, cells) in block.rows.iter().zip(&block.cells) {
+        put!(out, "<tr><th scope=\"row\">" (row) "</th>");
+        for cell in cells {
+            let ratio = cell.and_then(|cell| Some((cell, table.ratio(record, cell)?)));
+            match ratio {
+                Some((cell, ratio)) => face(out, (at, cell), &ratio),
+                None => put!(out, "<td class=\"hole\"></td>"),
+            }
+        }
+        put!(out, "</tr>\n");
+    }
+    put!(out, "</tbody></table></div>\n");
+}
+
+fn face(out: &mut Markup, (table, cell): (usize, usize), ratio: &Ratio<'_>) {
+    let mark = ratio.mark();
+    put!(out, "<td class=\"" (class_of_tone(mark)) "\"><a id=\"r" (table) "-" (cell) "\" href=\"#c" (cell)
+        "\"><span class=\"k\">" (mark) "</span>");
+    if let Some(value) = ratio.value() {
+        put!(out, "<span class=\"r\">" (value) "</span>");
+    }
+    if let Some(interval) = ratio.interval() {
+        put!(out, "<span class=\"between\">" (interval) "</span>");
+    }
+    if let Some(sees) = ratio.sees() {
+        put!(out, "<span class=\"sees\">" (sees) "</span>");
+    }
+    put!(out, "</a></td>");
+}
+
+fn class_of_tone(mark: grid::Mark) -> &'static str {
+    match mark.tone {
+        Tone::Good => "pass",
+        Tone::Bad if mark.sign == '·' => "unrun",
+        Tone::Bad if mark.sign == '!' => "error",
+        Tone::Bad => "fail",
+        Tone::Doubtful => "unsure",
+        Tone::Quiet => "measured",
+    }
+}
