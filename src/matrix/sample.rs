@@ -241,24 +241,8 @@ impl Sample {
         }
     }
 
-    /// The suite; where it compares, with a ratio that it is judged by.
     pub(crate) fn suite(&self) -> Suite {
-        let is_ratio = |it: &Expectation| {
-            it.bounds.iter().any(|(_, limits)| matches!(limits, Limits::Ratio { .. }))
-        };
-        let Some(compare) = &self.suite.compare else { return self.suite.clone() };
-        if self.suite.expectations.iter().any(is_ratio) {
-            return self.suite.clone();
-        }
-        let of = |test: &&Test| test.kind.produces("output-throughput".parse().unwrap());
-        match self.suite.tests.iter().find(of) {
-            Some(test) => {
-                let (name, baseline) = (test.name.clone(), compare.baseline);
-                let same = Sample { suite: self.suite.clone() };
-                same.share_of(baseline, &name, "output-throughput", "").suite.clone()
-            }
-            None => self.suite.clone(),
-        }
+        self.suite.clone()
     }
 
     /// Changes the setting of every variant.

@@ -83,7 +83,9 @@ pub(super) fn whole(suite: &Suite, index: &Index, cells: &[Cell]) -> Vec<Trouble
         );
         let place = Some(compare.place.clone());
         let trouble = Trouble::new("compare-without-ratio", message).at(place).help(help);
-        troubles.push(Trouble { span: Some(compare.span.clone()), ..trouble });
+        // Where nothing at all is expected, figures are all that is asked for.
+        let warning = suite.expectations.is_empty();
+        troubles.push(Trouble { span: Some(compare.span.clone()), warning, ..trouble });
     }
     troubles
 }

@@ -230,6 +230,9 @@ fn metrics<'c>(
 }
 
 fn unjudged(record: &RunRecord, compare: &CompareRecord, class: &str, why: &str) -> Judgement {
+    if record.header.shard.is_some() {
+        return shown(elsewhere(why));
+    }
     let judged = is_judged(record, compare);
     let bounds = compare.min_mean_ratio.filter(|_| judged).map(|_| BoundJudgement {
         verdict: BoundVerdict::NoData,

@@ -90,7 +90,7 @@ impl Sight<'_> {
             return;
         }
         if self.rounds.is_some_and(|rounds| rounds.reference) {
-            let words = "measured: another variant is held against it";
+            let words = "another variant is held against it";
             judgement.message = Some(words.to_owned());
             judgement.class = Some("reference".to_owned());
             return;

@@ -161,14 +161,14 @@ fn what_does_not_count_in_one_launch_is_an_error_of_the_cell_and_of_who_is_held_
     assert_eq!(verdicts(&record)[2..], [Verdict::Pass, Verdict::Error]);
     assert_eq!(record.cells[3].judgement.class.as_deref(), Some("no-data"));
     assert!(
-        message(&record, 3).contains("that of old does not count: "),
+        message(&record, 3).contains("old has none: in launch 3 of 4: "),
         "{}",
         message(&record, 3)
     );
     for record in [invalid(1), invalid(3)] {
         let judgement = &record.compare.unwrap().judgement;
         assert_eq!(judgement.verdict, Verdict::Error);
-        assert!(judgement.message.as_ref().unwrap().contains("does not count: "));
+        assert!(judgement.message.as_ref().unwrap().contains(": in launch 3 of 4: "));
     }
 }
 
