@@ -6,6 +6,7 @@
 // The bench uses one part of it, the tests another.
 #![allow(dead_code)]
 
+pub mod drive;
 pub mod rules;
 pub mod table;
 
