@@ -55,10 +55,12 @@ fn main() -> ExitCode {
     let pairs = pairs as u32;
     let mut broken = Vec::new();
     let (mut rows, mut covers) = (String::new(), String::new());
-    for change in [Change::None, Change::OneCell(LOSS), Change::All(LOSS_OF_ALL)] {
+    for (part, change) in (0..).zip([Change::None, Change::OneCell(LOSS), Change::All(LOSS_OF_ALL)])
+    {
         let mut table = Table::new(change, pairs);
-        for index in 0..count {
-            table.add(&numbers(change, pairs, seed + index));
+        let mut rng = StdRng::seed_from_u64(seed << 2 | part);
+        for _ in 0..count {
+            table.add(&numbers(change, pairs, &mut rng));
         }
         rows += &table.rows();
         covers += &table.coverage(level(CELLS));
@@ -73,8 +75,8 @@ fn main() -> ExitCode {
 }
 
 /// An upgrade whose pairs are drawn.
-fn numbers(change: Change, pairs: u32, seed: u64) -> Upgrade {
-    let cells = NOISE.draw(&mut StdRng::seed_from_u64(seed), &change.ratios(), pairs);
+fn numbers(change: Change, pairs: u32, rng: &mut StdRng) -> Upgrade {
+    let cells = NOISE.draw(rng, &change.ratios(), pairs);
     Upgrade {
         said: paired(&cells, LEAST, LEAST_MEAN),
         ratios: cells.iter().map(|pairs| ratio(pairs, level(CELLS))).collect(),

@@ -20,4 +20,5 @@ mod selftest;
 mod served;
 mod sharded;
 mod simulated;
+mod upgrades;
 pub mod written;

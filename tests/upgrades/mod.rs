@@ -1,7 +1,6 @@
 //! Simulated upgrades: an old engine against a new one over 36 cells, with noise whose truth is known.
 //!
-//! `benches/upgrades.rs` judges hundreds of them and prints what the verdicts were worth; here are a few, and
-//! the rules on numbers alone.
+//! `benches/upgrades.rs` judges hundreds of them and prints what the verdicts were worth, `run::upgrades` a few.
 
 // The bench uses one part of it, the tests another.
 #![allow(dead_code)]
@@ -9,9 +8,6 @@
 pub mod drive;
 pub mod rules;
 pub mod table;
-
-#[cfg(test)]
-mod tests;
 
 use rules::{Cells, Said};
 use tokgate::judge::Estimate;

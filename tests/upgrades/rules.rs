@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, StandardNormal};
-use tokgate::judge::paired::{self, Order, Pair};
+use tokgate::judge::paired::{self, Pair};
 use tokgate::judge::power::{self, Design, Question};
 use tokgate::judge::ratio::{LogMean, moments};
 use tokgate::judge::{Bound, BoundVerdict, Estimate, Method, Side, limit};

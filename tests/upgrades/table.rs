@@ -41,12 +41,16 @@ impl Rule {
             Change::OneCell(_) => (self.found.words(), self.wrong.words()),
             Change::All(_) => (self.found.words(), "–".to_owned()),
         };
+        // Numbers out of a generator hold no engine.
+        let minutes = match self.minutes / f64::from(self.red.of) {
+            0.0 => "–".to_owned(),
+            minutes => format!("{minutes:.1}"),
+        };
         format!(
-            "| {} | {name} | {} | {found} | {wrong} | {} | {:.1} |\n",
+            "| {} | {name} | {} | {found} | {wrong} | {} | {minutes} |\n",
             change.words(),
             self.red.words(),
             self.whole.words(),
-            self.minutes / f64::from(self.red.of),
         )
     }
 }

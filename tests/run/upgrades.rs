@@ -1,12 +1,12 @@
-//! The rules over pairs, on numbers out of a generator.
+//! What verdicts on upgrades are worth: the rules over pairs, on numbers out of a generator.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::rules::{
+use crate::upgrades::rules::{
     ALPHA, Coverage, Noise, Share, chance, level, mean_ratio, paired, ratio, threshold, uncorrected,
 };
-use super::{CELLS, Change, LEAST, LEAST_MEAN, SLOWER};
+use crate::upgrades::{CELLS, Change, LEAST, LEAST_MEAN, SLOWER};
 
 const NOISE: Noise = Noise { launch: 0.01, cell: 0.005 };
 
