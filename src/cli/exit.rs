@@ -132,6 +132,25 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
             | Verdict::Xpass => Exit::Pass,
         });
     }
+    if let Some(compare) = &record.compare {
+        let judgement = &compare.judgement;
+        exit = exit.or(match judgement.verdict {
+            Verdict::Fail => Exit::Limit,
+            // What has not run or broke weighs for itself.
+            Verdict::Error if judgement.class.as_deref() == Some("not-run") => Exit::Pass,
+            Verdict::Error => Exit::Invalid,
+            Verdict::Inconclusive if inconclusive_fails(policy.inconclusive, judgement) => {
+                Exit::Doubt
+            }
+            Verdict::Inconclusive if flags.deny_warnings => Exit::Doubt,
+            Verdict::Inconclusive
+            | Verdict::Measured
+            | Verdict::Pass
+            | Verdict::Skip
+            | Verdict::Xfail
+            | Verdict::Xpass => Exit::Pass,
+        });
+    }
     if flags.deny_warnings && !message::warnings(record).is_empty() {
         exit = exit.or(Exit::Doubt);
     }

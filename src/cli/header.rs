@@ -7,10 +7,11 @@ use crate::judge::Severity;
 use crate::matrix::{Cell, Plan};
 use crate::record::provenance::Provenance;
 use crate::record::run_record::{
-    BoundRecord, Declared, PlannedCellRecord, PlannedLaunchRecord, QuarantineRecord, RunHeader,
+    BoundRecord, CompareRecord, Declared, PlannedCellRecord, PlannedLaunchRecord, QuarantineRecord,
+    RelativeRecord, RunHeader,
 };
 use crate::record::shard::{Elsewhere, Part};
-use crate::suite::model::EngineSource;
+use crate::suite::model::{EngineSource, Suite};
 
 use super::shard::Split;
 
@@ -64,6 +65,7 @@ pub fn make(input: &HeaderInput<'_>) -> RunHeader {
         shard: input.split.map(|split| part(split, input.references)),
         merged: None,
         policy: suite.policy.clone(),
+        compare: compare(suite),
         launches,
         cells,
     };
@@ -158,12 +160,14 @@ fn planned(plan: &Plan, cell: &Cell, index: usize, references: &References) -> P
     let bounds = plan.bounds(cell).into_iter().enumerate().map(|(position, bound)| {
         let relative = references.relative.get(&(index, position)).cloned();
         // What the recorded runs lack is shown, and fails nothing.
-        let silent = relative.as_ref().is_some_and(|relative| relative.runs.is_empty());
+        let lacks = |it: &RelativeRecord| it.runs.is_empty() && it.variant.is_none();
+        let silent = relative.as_ref().is_some_and(lacks);
         BoundRecord {
             name: suite.expectations[bound.expectation].name.clone(),
             metric: bound.metric,
             bound: bound.bound,
             relative,
+            noise: references.noise.get(&(index, position)).cloned(),
             slack: bound.slack,
             severity: if silent { Severity::Report } else { bound.severity },
             place: bound.place,
@@ -184,10 +188,24 @@ fn planned(plan: &Plan, cell: &Cell, index: usize, references: &References) -> P
         classname: plan.classname(cell),
         axes: plan.axes(cell),
         launch: cell.launch as usize,
+        rounds: plan.rounds(cell),
         place: test.place.clone(),
         bounds: bounds.collect(),
         quarantine,
     }
+}
+
+fn compare(suite: &Suite) -> Option<CompareRecord> {
+    let compare = suite.compare.as_ref()?;
+    let name = |setting: u32| suite.settings[setting as usize].variant.clone().unwrap_or_default();
+    let limit = compare.min_mean_ratio.as_ref();
+    Some(CompareRecord {
+        baseline: name(compare.baseline),
+        candidate: name(compare.candidate),
+        pairs: compare.pairs,
+        min_mean_ratio: limit.map(|(limit, _)| *limit),
+        place: limit.map_or_else(|| compare.place.clone(), |(_, place)| place.clone()),
+    })
 }
 
 fn declared(plan: &Plan) -> Declared {

@@ -234,7 +234,7 @@ fn as_text<S: serde::Serializer>(
 }
 
 impl BoundLine {
-    fn new(bound: CellBound) -> BoundLine {
+    fn new(plan: &Plan, bound: CellBound) -> BoundLine {
         let relative = bound.against.is_some();
         let limit = |side: Side, ratio: bool| {
             bound.bound.filter(|b| b.side == side && ratio == relative).map(|b| b.limit)
@@ -246,7 +246,7 @@ impl BoundLine {
             target: bound.bound.filter(|b| b.target != b.limit && !relative).map(|b| b.target),
             min_ratio: limit(Side::Min, true),
             max_ratio: limit(Side::Max, true),
-            against: bound.against.map(|against| against.file.display().to_string()),
+            against: bound.against.map(|against| plan.reference(&against)),
             over: bound.bound.is_none(),
             severity: bound.severity,
             at: bound.place,
@@ -290,7 +290,7 @@ fn json(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
             variant: plan.variant(cell),
             launch: &plan.launches[cell.launch as usize].name,
             estimate: tenths(estimate),
-            bounds: bounds.into_iter().map(BoundLine::new).collect(),
+            bounds: bounds.into_iter().map(|bound| BoundLine::new(plan, bound)).collect(),
             quarantine: plan.quarantine(cell).map(|quarantine| QuarantineLine {
                 reason: &quarantine.reason,
                 expires: quarantine.expires,
@@ -416,7 +416,7 @@ fn cell_text(
     width: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let mut words: Vec<String> = bounds.iter().map(bound_text).collect();
+    let mut words: Vec<String> = bounds.iter().map(|bound| bound_text(plan, bound)).collect();
     if let Some(quarantine) = plan.quarantine(cell) {
         words.push(format!(
             "quarantined until {}: {} ({})",
@@ -428,7 +428,7 @@ fn cell_text(
     writeln!(out, "{}", line.trim_end())
 }
 
-fn bound_text(bound: &CellBound) -> String {
+fn bound_text(plan: &Plan, bound: &CellBound) -> String {
     let severity = match bound.severity {
         Severity::Fail => "",
         Severity::Warn => ", warn only",
@@ -446,7 +446,7 @@ fn bound_text(bound: &CellBound) -> String {
             "{} {sign} {} × {} ({}{severity})",
             bound.metric,
             print_number(asked.limit, 6),
-            against.file.display(),
+            plan.reference(against),
             bound.place
         );
     }

@@ -13,9 +13,9 @@ use crate::judge::{Bound, Side};
 use crate::matrix::{Cell, CellBound, Plan};
 use crate::record::baseline::{Baseline, BaselineError, CellLine, Key, LEAST_RUNS};
 use crate::record::provenance::Provenance;
-use crate::record::run_record::RelativeRecord;
+use crate::record::run_record::{NoiseRecord, RelativeRecord, VariantRecord};
 use crate::report::count::plural;
-use crate::suite::model::OnMissing;
+use crate::suite::model::{Compare, OnMissing, Reference};
 
 use super::exit::Exit;
 use super::say;
@@ -28,6 +28,8 @@ const NAMED: usize = 3;
 pub struct References {
     /// By cell of the plan and position among the cell's bounds.
     pub relative: BTreeMap<(usize, usize), RelativeRecord>,
+    /// What a calibration tells of the noise of bounds, by the same key.
+    pub noise: BTreeMap<(usize, usize), NoiseRecord>,
     /// Words worth reading.
     pub notes: Vec<String>,
 }
@@ -47,16 +49,56 @@ pub fn resolve(
 ) -> Result<References, Exit> {
     let comparisons = plan.comparisons();
     let mut asked: BTreeMap<PathBuf, Vec<Asked<'_>>> = BTreeMap::new();
+    let mut variants = Vec::new();
+    let mut twins: HashMap<u32, HashMap<(u32, &[u16]), usize>> = HashMap::new();
+    let mut found = References::default();
+    let mut failed = false;
     for (index, cell) in plan.cells.iter().enumerate() {
         for (position, bound) in plan.bounds(cell).into_iter().enumerate() {
-            if let Some(against) = &bound.against {
-                let file = against.file.clone();
-                asked.entry(file).or_default().push(Asked { index, cell, position, bound });
+            let Some(against) = &bound.against else { continue };
+            let one = |bound| Asked { index, cell, position, bound };
+            match &against.reference {
+                Reference::File(file) => {
+                    asked.entry(file.clone()).or_default().push(one(bound));
+                }
+                Reference::Git { .. } => {
+                    say("error: a baseline in git can't be read yet");
+                    failed = true;
+                }
+                Reference::Variant(setting) => {
+                    let (setting, file) = (*setting, plan.reference(against));
+                    variants.push((setting, file, one(bound)));
+                }
             }
         }
     }
-    let mut found = References::default();
-    let mut failed = false;
+    for (setting, file, one) in variants {
+        let name = plan.suite.settings[setting as usize].variant.clone().unwrap_or_default();
+        let compared = |compare: &Compare| {
+            compare.baseline == setting && compare.candidate == one.cell.setting
+        };
+        let paired = plan.suite.compare.as_ref().is_some_and(compared);
+        let twins = twins.entry(setting).or_insert_with(|| plan.twins(setting));
+        if !twins.contains_key(&(one.cell.test, &*one.cell.point)) {
+            let (test, cell) = (&plan.test(one.cell).name, plan.cell_id(one.cell));
+            say(&format!("error: {test} {cell} has no cell of variant {name} to be held against"));
+            say(
+                "  help: `exclude` takes it out there: take it out here too, or set `where` in the expectation",
+            );
+            failed = true;
+            continue;
+        }
+        let variant = Some(VariantRecord { name, paired });
+        let record = RelativeRecord {
+            file,
+            variant,
+            runs: Vec::new(),
+            comparisons,
+            recorded: false,
+            sees: None,
+        };
+        found.relative.insert((one.index, one.position), record);
+    }
     for (file, asked) in asked {
         let mut search =
             Search { plan, provenance, file: &file, comparisons, whole, failed: false };
@@ -95,7 +137,7 @@ impl Search<'_> {
         let (shown, comparisons) = (self.file.display().to_string(), self.comparisons);
         let empty = |asked: &Asked<'_>, runs: Vec<f64>, sees| {
             let (file, recorded) = (shown.clone(), false);
-            let record = RelativeRecord { file, runs, comparisons, recorded, sees };
+            let record = RelativeRecord { file, variant: None, runs, comparisons, recorded, sees };
             ((asked.index, asked.position), record)
         };
         if recording {
@@ -175,7 +217,8 @@ impl Search<'_> {
         let level = family_level(self.plan.suite.policy.alpha, self.comparisons);
         found.relative.extend(known.iter().filter(|_| !self.failed).map(|(one, line)| {
             let runs = line.runs();
-            let sees = one.bound.bound.and_then(|bound| sees(&runs, &bound, level));
+            let launches = self.plan.rounds(one.cell);
+            let sees = one.bound.bound.and_then(|bound| sees(&runs, launches, &bound, level));
             empty(one, runs, sees)
         }));
     }
@@ -248,15 +291,15 @@ impl Search<'_> {
     }
 }
 
-/// The smallest loss that a run can be seen to have against these runs.
-fn sees(runs: &[f64], bound: &Bound, level: f64) -> Option<f64> {
+/// The smallest loss that so many launches can be seen to have against these runs.
+fn sees(runs: &[f64], launches: u32, bound: &Bound, level: f64) -> Option<f64> {
     let (_, squares) = moments(&logarithms(runs, "the baseline").ok()?);
     let sd = (squares / (runs.len() - 1) as f64).sqrt();
     let limit = match bound.side {
         Side::Min => -bound.limit.ln(),
         Side::Max => bound.limit.ln(),
     };
-    let design = Design::runs(runs.len() as u64, 1)?;
+    let design = Design::runs(runs.len() as u64, launches.into())?;
     Some(smallest_loss(design, Question { alpha: level, limit }, sd, SURELY))
 }
 

@@ -16,10 +16,10 @@ pub enum Order {
     CandidateFirst,
 }
 
-/// The order of the pair with that index, from 0: pairs 0 and 1 are the block AB BA, 2 and 3 the
-/// next.
+/// The order of the pair with that index, from 0: pairs 0 and 1 are the block BA AB, where A is the
+/// baseline, 2 and 3 the next. So the candidate comes last, and its verdict is known with its last launch.
 pub fn order(pair: u32) -> Order {
-    if pair.is_multiple_of(2) { Order::BaselineFirst } else { Order::CandidateFirst }
+    if pair.is_multiple_of(2) { Order::CandidateFirst } else { Order::BaselineFirst }
 }
 
 /// One pair of values of a metric.
@@ -206,7 +206,7 @@ mod tests {
         let mean = over_cells(&[cell([0.1, 0.3]), cell([0.3, 0.5])]).unwrap();
         close(mean[0].1, 0.2, 1e-12);
         close(mean[1].1, 0.4, 1e-12);
-        assert_eq!((mean[0].0, mean[1].0), (Order::BaselineFirst, Order::CandidateFirst));
+        assert_eq!((mean[0].0, mean[1].0), (Order::CandidateFirst, Order::BaselineFirst));
         assert!(over_cells(&[cell([0.1, 0.3]), vec![(order(0), 0.1)]]).is_err());
         assert!(over_cells(&[]).is_err());
     }

@@ -81,13 +81,13 @@ pub fn moments(values: &[f64]) -> (f64, f64) {
 /// makes the interval that of a prediction.
 ///
 /// # Errors
-/// Fewer than two recorded runs, no launch, or a value of which there is no ratio.
+/// Fewer than two recorded runs (with `noise` none), no launch, or a value of which there is no ratio.
 pub fn against_runs(
     baseline: &[f64],
     launches: &[f64],
     noise: Option<Noise>,
 ) -> Result<LogMean, NoData> {
-    if baseline.len() < 2 {
+    if baseline.is_empty() || (baseline.len() < 2 && noise.is_none()) {
         return Err(NoData(format!(
             "the baseline has {} run{}, and its noise shows in two or more only",
             baseline.len(),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::select::{Sieve, Sieves};
 use super::{Cell, CellBound};
 use crate::judge::{Bound, Side};
-use crate::suite::model::{Against, Grid, GridLimit, Limits, Place, Quarantine, Suite};
+use crate::suite::model::{Against, Grid, GridLimit, Limits, Place, Quarantine, Reference, Suite};
 
 /// Where the bounds and quarantines of a cell are looked up.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub(crate) struct Index {
     quarantines: Sieves,
     /// For each test where its axes with a meaning stand.
     pub(super) known_axes: Vec<KnownAxes>,
+    /// Whether any bound is a share of what a variant had.
+    variants: bool,
 }
 
 /// The positions of those axes of a test that have a meaning.
@@ -122,7 +124,7 @@ impl TestGrid {
 pub(super) enum Asked<'a> {
     /// A number.
     Number(f64, &'a Place),
-    /// A share of what recorded runs had.
+    /// A share of what recorded runs or a variant had.
     Ratio(f64, &'a Against, &'a Place),
     /// To be over capacity.
     Over(&'a Place),
@@ -161,6 +163,11 @@ impl TestBound {
 }
 
 impl Index {
+    /// Whether any bound is a share of what a variant had.
+    pub(super) fn has_variants(&self) -> bool {
+        self.variants
+    }
+
     pub(crate) fn new(suite: &Suite) -> Index {
         let mut bounds: Vec<Vec<TestBound>> = vec![Vec::new(); suite.tests.len()];
         for (expectation, asked) in suite.expectations.iter().enumerate() {
@@ -204,7 +211,12 @@ impl Index {
             })
             .collect();
         let quarantines = Sieves::new(suite.quarantines.iter().map(|q| &q.filter), suite);
-        Index { bounds, quarantines, known_axes }
+        let of_variant = |(_, limits): &(Side, Limits)| {
+            matches!(limits, Limits::Ratio { against, .. }
+                if matches!(against.reference, Reference::Variant(_)))
+        };
+        let variants = suite.expectations.iter().any(|it| it.bounds.iter().any(of_variant));
+        Index { bounds, quarantines, known_axes, variants }
     }
 
     /// All bounds on a cell, in order of writing; where one is `"over"`, those alone.
@@ -214,6 +226,12 @@ impl Index {
         for bound in &self.bounds[cell.test as usize] {
             let Some((asked, _)) = bound.asked(suite, cell) else { continue };
             let expectation = &suite.expectations[bound.expectation];
+            if let Asked::Ratio(_, against, _) = &asked
+                && against.reference == Reference::Variant(cell.setting)
+            {
+                // What the others are held against is not held against itself.
+                continue;
+            }
             let side = expectation.bounds[bound.bound].0;
             let (bound_asked, place, against) = match asked {
                 Asked::Number(target, place) => {

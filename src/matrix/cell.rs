@@ -9,8 +9,8 @@ use crate::judge::{Severity, Side};
 use crate::load::{Arrival, Length};
 use crate::measure::{Base, Stat};
 use crate::suite::model::{
-    Amount, AxisValue, DecodeSetting, LengthSetting, Limits, Prefix, Quarantine, ServeSetting,
-    Test, TestSetting,
+    Against, Amount, AxisValue, DecodeSetting, LengthSetting, Limits, Prefix, Quarantine,
+    Reference, ServeSetting, Test, TestSetting,
 };
 
 /// Prompt tokens a second that an estimate assumes where no bound says more.
@@ -86,8 +86,22 @@ impl Plan {
         self.index.bounds(&self.suite, cell)
     }
 
-    /// How many comparisons with recorded runs can fail this plan: the family that shares
-    /// `policy.alpha`. It follows from suite and selection alone.
+    /// What a ratio is held against, in words: a file, `REVISION:FILE`, `variant NAME`.
+    pub fn reference(&self, against: &Against) -> String {
+        match &against.reference {
+            Reference::File(file) => file.display().to_string(),
+            Reference::Git { revision, file } => format!("{revision}:{}", file.display()),
+            Reference::Variant(setting) => {
+                let setting = self.suite.settings.get(*setting as usize);
+                let name = setting.and_then(|setting| setting.variant.as_deref());
+                format!("variant {}", name.unwrap_or_default())
+            }
+        }
+    }
+
+    /// How many comparisons can fail this plan: the family that shares `policy.alpha`. It follows from
+    /// suite and selection alone. Where the mean ratio of all cells has a limit too, that takes half of
+    /// `policy.alpha`, so that each of the others has half of its share.
     pub fn comparisons(&self) -> u64 {
         let ratios = |limits: &(Side, Limits)| matches!(limits.1, Limits::Ratio { .. });
         if !self.suite.expectations.iter().any(|it| it.bounds.iter().any(ratios)) {
@@ -99,7 +113,8 @@ impl Plan {
                 |bound: &&CellBound| bound.against.is_some() && bound.severity == Severity::Fail;
             bounds.iter().filter(judged).count() as u64
         };
-        self.cells.iter().map(of).sum()
+        let halves = self.suite.compare.as_ref().is_some_and(|it| it.min_mean_ratio.is_some());
+        self.cells.iter().map(of).sum::<u64>() * if halves { 2 } else { 1 }
     }
 
     /// The quarantine that holds for a cell, the first where there are several.

@@ -4,7 +4,7 @@
 //! same whatever is selected; then the selected ones are put in run order.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -23,7 +23,7 @@ use super::tool::{render_tool_planned, tool_templates};
 use super::verify;
 use super::{Cell, Plan, PlannedLaunch, Selection, Trouble};
 use crate::measure::TestKind;
-use crate::suite::model::{Suite, Test};
+use crate::suite::model::{Against, Reference, Suite, Test};
 
 /// More cells than anyone runs; a matrix beyond it is a mistake.
 const MAX_CELLS: u128 = 10_000_000;
@@ -61,7 +61,7 @@ pub fn expand(suite: Arc<Suite>, selection: &Selection) -> Result<Plan, Vec<Trou
     }
 
     let names = naming::names(&sharing.traits());
-    select(&suite, selection, &mut cells);
+    select(&suite, selection, &index, &mut cells);
     cells.sort_by(|a, b| run_order(&suite, &index, a, b));
     cells.shrink_to_fit();
     let launches = group(&mut cells, &names);
@@ -119,16 +119,39 @@ fn step(point: &mut [u16], test: &Test) -> bool {
     false
 }
 
-/// Leaves the cells that the profile's `select`, `-E` and `--skip` leave.
-fn select(suite: &Suite, selection: &Selection, cells: &mut Vec<Cell>) {
+/// Leaves the cells that the profile's `select`, `-E` and `--skip` leave, and those that they are held
+/// against.
+fn select(suite: &Suite, selection: &Selection, index: &Index, cells: &mut Vec<Cell>) {
     let profile = Sieves::new(&suite.select, suite);
     let asked = Sieves::new(&selection.alternatives, suite);
     let skipped = Sieves::new(&selection.skip, suite);
     let any_of = |sieves: &Sieves, cell: &Cell| sieves.any(cell.test, cell.setting, &cell.point);
-    cells.retain(|cell| {
+    let chosen = |cell: &Cell| {
         (profile.is_empty() || any_of(&profile, cell))
             && (asked.is_empty() || any_of(&asked, cell))
             && !any_of(&skipped, cell)
+    };
+    let mut needed: HashSet<(u32, u32, Box<[u16]>)> = HashSet::new();
+    if index.has_variants() || suite.compare.is_some() {
+        for cell in cells.iter().filter(|cell| chosen(cell)) {
+            let twin = |setting: u32| (setting, cell.test, cell.point.clone());
+            for bound in index.bounds(suite, cell) {
+                if let Some(Against { reference: Reference::Variant(setting), .. }) = bound.against
+                {
+                    needed.insert(twin(setting));
+                }
+            }
+            if let Some(compare) = &suite.compare
+                && cell.setting == compare.candidate
+            {
+                needed.insert(twin(compare.baseline));
+            }
+        }
+    }
+    cells.retain(|cell| {
+        chosen(cell)
+            || (!needed.is_empty()
+                && needed.contains(&(cell.setting, cell.test, cell.point.clone())))
     });
 }
 

@@ -9,6 +9,7 @@ pub mod expand;
 pub mod launch;
 pub mod naming;
 pub mod scene;
+pub mod schedule;
 pub mod select;
 pub mod shard;
 mod sighting;
@@ -88,7 +89,7 @@ pub struct CellBound {
     pub metric: Metric,
     /// What is asked; `None` is `"over"`: the cell must be over capacity.
     pub bound: Option<Bound>,
-    /// The recorded runs that it is a share of: `bound` is then one of the ratio, whose target is 1.
+    /// What it is a share of: `bound` is then one of the ratio, whose target is 1.
     pub against: Option<Against>,
     /// Slack as a fraction.
     pub slack: f64,

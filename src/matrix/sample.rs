@@ -69,6 +69,7 @@ fn axis(name: &str, kind: AxisKind, values: Vec<AxisValue>) -> Axis {
 
 fn test(name: &str, kind: TestSetting) -> SampleTest {
     SampleTest(Test {
+        launches: 1,
         span: 0..0,
         spans: Default::default(),
         name: name.to_owned(),
@@ -181,6 +182,7 @@ impl Sample {
     pub(crate) fn new(line: &str) -> Sample {
         Sample {
             suite: Suite {
+                compare: None,
                 name: "suite".to_owned(),
                 tags: Vec::new(),
                 path: "suites/s.toml".to_owned(),

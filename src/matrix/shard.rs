@@ -114,11 +114,11 @@ impl Plan {
     pub fn times(&self, recorded: &Timings) -> Vec<Duration> {
         let whole = |time: Duration| Duration::from_millis(time.as_millis() as u64);
         let cell = |cell: &Cell| {
-            // Without a record no key has to be made for each of many cells.
+            // A record tells of all rounds together. Without one no key has to be made for each cell.
             let known = (!recorded.cells.is_empty())
                 .then(|| recorded.cells.get(&(self.classname(cell), self.cell_id(cell))))
                 .flatten();
-            whole(known.copied().unwrap_or_else(|| self.estimate(cell)))
+            whole(known.copied().unwrap_or_else(|| self.estimate(cell) * self.rounds(cell)))
         };
         let launch = |launch: &PlannedLaunch| {
             let guess = match self.suite.settings[launch.setting as usize].engine.source {
@@ -126,8 +126,10 @@ impl Plan {
                 EngineSource::Url(_) | EngineSource::Sim { .. } => Duration::ZERO,
             };
             let start = recorded.starts.get(&launch.name).copied().unwrap_or(guess);
-            let cells = self.cells[launch.cells.clone()].iter().map(cell);
-            cells.fold(whole(start), Duration::saturating_add)
+            let cells = &self.cells[launch.cells.clone()];
+            let rounds = cells.iter().map(|cell| self.rounds(cell)).max().unwrap_or(1);
+            let start = whole(start).saturating_mul(rounds);
+            cells.iter().map(cell).fold(start, Duration::saturating_add)
         };
         self.launches.iter().map(launch).collect()
     }

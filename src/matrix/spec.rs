@@ -33,7 +33,9 @@ pub struct Runtime {
     pub out_dir: PathBuf,
     /// How often the run was resumed.
     pub session: usize,
-    /// How many engines were started for this launch before in this session: 0 for the first.
+    /// Which round of its launch it is: 0 where the engine is started once.
+    pub round: u32,
+    /// How many engines were started for this round before in this session: 0 for the first.
     pub launch_ordinal: usize,
     /// This program, for the simulated engine's command.
     pub executable: PathBuf,
@@ -51,9 +53,9 @@ pub struct RenderedRequest {
 }
 
 impl Runtime {
-    /// Which start of its launch it is: session and ordinal.
-    fn start(&self) -> (usize, usize) {
-        (self.session, self.launch_ordinal)
+    /// Which start of its launch it is: session, round and ordinal.
+    fn start(&self) -> (usize, u32, usize) {
+        (self.session, self.round, self.launch_ordinal)
     }
 }
 
@@ -67,7 +69,8 @@ impl Plan {
     pub fn engine_seed(&self, launch: usize, runtime: &Runtime) -> u64 {
         let mut hash = Sha256::new();
         hash.update(runtime.seed.to_le_bytes());
-        hash.update((runtime.launch_ordinal as u64).to_le_bytes());
+        let start = (runtime.launch_ordinal as u64) | u64::from(runtime.round) << 32;
+        hash.update(start.to_le_bytes());
         hash.update(self.launches[launch].name.as_bytes());
         if runtime.session > 0 {
             hash.update((runtime.session as u64).to_le_bytes());
@@ -80,19 +83,23 @@ impl Plan {
     /// `launch.id` of templates: no other engine start has it.
     fn launch_id(&self, launch: usize, runtime: &Runtime) -> String {
         let launch = self.launches[launch].number;
-        let Runtime { run_id, session, launch_ordinal, .. } = runtime;
+        let Runtime { run_id, session, launch_ordinal, round, .. } = runtime;
+        let round = if *round > 0 { format!("n{}-", round + 1) } else { String::new() };
         match session {
-            0 => format!("{run_id}-{launch}-{launch_ordinal}"),
-            session => format!("{run_id}-r{session}-{launch}-{launch_ordinal}"),
+            0 => format!("{run_id}-{launch}-{round}{launch_ordinal}"),
+            session => format!("{run_id}-r{session}-{launch}-{round}{launch_ordinal}"),
         }
     }
 
-    /// The name of a launch in file names: with the session once the run was resumed, and with the
-    /// ordinal from a session's second engine on.
-    fn stem(&self, launch: usize, (session, ordinal): (usize, usize)) -> String {
+    /// The name of a launch in file names: with the session once the run was resumed, with the round
+    /// from the second on, and with the ordinal from a round's second engine on.
+    fn stem(&self, launch: usize, (session, round, ordinal): (usize, u32, usize)) -> String {
         let mut stem = format!("engine-{}", self.launches[launch].name);
         if session > 0 {
             stem.push_str(&format!("-resumed{session}"));
+        }
+        if round > 0 {
+            stem.push_str(&format!("-n{}", round + 1));
         }
         if ordinal > 0 {
             stem.push_str(&format!("-{}", ordinal + 1));
@@ -152,7 +159,12 @@ impl Plan {
         let cell = self.first_cell(launch);
         let headers = self.headers(cell, Moment::Planned).map_err(Blame::into_error)?;
         let port = self.suite.settings[cell.setting as usize].engine.port.unwrap_or(0);
-        Ok(self.spec(launch, rendered, headers, (port, Path::new(""), &self.stem(launch, (0, 0)))))
+        Ok(self.spec(
+            launch,
+            rendered,
+            headers,
+            (port, Path::new(""), &self.stem(launch, (0, 0, 0))),
+        ))
     }
 
     fn spec(

@@ -70,6 +70,7 @@ fn runtime() -> Runtime {
         run_dir: PathBuf::from("/out/run"),
         out_dir: PathBuf::from("/out"),
         session: 0,
+        round: 0,
         launch_ordinal: 0,
         executable: PathBuf::from("/bin/tokgate"),
         seed: 7,

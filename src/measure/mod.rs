@@ -8,6 +8,7 @@ pub mod distribution;
 pub mod document;
 pub mod metric;
 pub mod observe;
+pub mod pool;
 pub mod preset;
 pub mod quantile;
 pub mod serve;

@@ -30,7 +30,10 @@ pub enum Event {
         command: Vec<String>,
         /// The log's file name in the output directory.
         log: Option<String>,
-        /// How many engines were started for it before in this session.
+        /// Which round it is of those that its cells are measured in.
+        #[serde(default, skip_serializing_if = "is_first")]
+        round: u32,
+        /// How many engines were started for this round before in this session.
         #[serde(default)]
         ordinal: usize,
         /// Seconds since the session began.
@@ -74,6 +77,9 @@ pub enum Event {
     CellStarted {
         /// Which.
         cell: usize,
+        /// Which of the launches that it is measured in, from 0.
+        #[serde(default, skip_serializing_if = "is_first")]
+        round: u32,
         /// Seconds since the session began.
         at: f64,
     },
@@ -86,10 +92,13 @@ pub enum Event {
         /// Tokens or samples so far, as words for the progress display.
         note: String,
     },
-    /// A cell is finished: whole and final.
+    /// A cell is finished, or one round of it: whole and final.
     CellFinished {
         /// Which.
         cell: usize,
+        /// Which of the launches that it is measured in, from 0.
+        #[serde(default, skip_serializing_if = "is_first")]
+        round: u32,
         /// What came of it.
         state: CellState,
         /// Seconds that it took.
@@ -109,6 +118,11 @@ pub enum Event {
         /// Seconds since the session began.
         at: f64,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_first(round: &u32) -> bool {
+    *round == 0
 }
 
 /// Why a run ended before all its cells ran.

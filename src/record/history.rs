@@ -14,8 +14,10 @@ use super::run_record::{CellState, RunRecord};
 pub struct Earlier {
     /// How many sessions there were.
     pub sessions: usize,
-    /// Cells that are finished.
-    pub finished: BTreeSet<usize>,
+    /// Cells that are finished, with the round.
+    pub finished: BTreeSet<(usize, u32)>,
+    /// Cells that no further round can mend: something broke in one, or they don't fit.
+    pub over: BTreeSet<usize>,
     /// Those of them in which the engine died.
     pub died: BTreeSet<usize>,
     /// Launches that failed.
@@ -70,6 +72,10 @@ impl History {
                 }
                 Event::LaunchStarted { launch, ordinal, .. } => {
                     if let Some(last) = ordinals.get_mut(*launch) {
+                        if *ordinal == 0 {
+                            // The next round counts anew.
+                            earlier.restarts[*launch] += std::mem::take(last);
+                        }
                         *last = (*ordinal).max(*last);
                     }
                 }
@@ -86,8 +92,20 @@ impl History {
             }
         }
         settle(&mut earlier.restarts, &mut ordinals);
-        let ran = |index: &usize| !matches!(record.cells[*index].state, CellState::NotRun { .. });
-        earlier.finished = (0..record.cells.len()).filter(ran).collect();
+        for (index, cell) in record.cells.iter().enumerate() {
+            let ran = |state: &CellState| !matches!(state, CellState::NotRun { .. });
+            if cell.rounds.is_empty() {
+                if ran(&cell.state) {
+                    earlier.finished.insert((index, 0));
+                }
+                continue;
+            }
+            let rounds = (0..).zip(&cell.rounds).filter(|(_, round)| ran(&round.state));
+            earlier.finished.extend(rounds.map(|(round, _)| (index, round)));
+            if matches!(cell.state, CellState::Broken { .. } | CellState::Unfit { .. }) {
+                earlier.over.insert(index);
+            }
+        }
         let died = |index: &usize| {
             matches!(&record.cells[*index].state,
                 CellState::Broken { class, .. } if class == "engine-died")
@@ -134,12 +152,12 @@ mod tests {
     use crate::record::run_record::tests::header;
 
     fn started(launch: usize, ordinal: usize, at: f64) -> Event {
-        Event::LaunchStarted { launch, command: Vec::new(), log: None, ordinal, at }
+        Event::LaunchStarted { round: 0, launch, command: Vec::new(), log: None, ordinal, at }
     }
 
     fn finished(cell: usize) -> Event {
         let state = CellState::Broken { class: "engine-died".into(), message: "gone".into() };
-        Event::CellFinished { cell, state, seconds: 2.0 }
+        Event::CellFinished { round: 0, cell, state, seconds: 2.0 }
     }
 
     fn resumed(session: usize, after: f64) -> Event {
@@ -172,11 +190,11 @@ mod tests {
     fn a_cell_is_finished_with_its_line_and_not_by_an_interruption() {
         assert_eq!(History::of(&[]), None);
         let cut = of(&[started(0, 0, 1.0), finished(0), ended(Some(StopReason::Signal))]);
-        assert_eq!(cut.earlier.finished, BTreeSet::from([0]));
+        assert_eq!(cut.earlier.finished, BTreeSet::from([(0, 0)]));
         assert!(!cut.ended && of(&[ended(None)]).ended);
         let on = of(&[ended(Some(StopReason::TimeLimit)), resumed(1, 9.0), finished(2)]);
         assert_eq!((on.earlier.sessions, on.ended), (2, false));
-        assert_eq!(on.earlier.finished, BTreeSet::from([2]));
+        assert_eq!(on.earlier.finished, BTreeSet::from([(2, 0)]));
     }
 
     #[test]
@@ -197,7 +215,11 @@ mod tests {
 
     #[test]
     fn seconds_add_up_as_far_as_they_are_told() {
-        let cut = of(&[started(0, 0, 1.0), Event::CellStarted { cell: 0, at: 4.0 }, finished(0)]);
+        let cut = of(&[
+            started(0, 0, 1.0),
+            Event::CellStarted { round: 0, cell: 0, at: 4.0 },
+            finished(0),
+        ]);
         assert_eq!(cut.seconds, 6.0);
         let on = of(&[resumed(1, 6.0), started(0, 0, 0.5), ended(None)]);
         assert_eq!((on.seconds, on.record.seconds), (15.0, Some(15.0)));

@@ -269,14 +269,14 @@ mod tests {
 
     fn finished(cell: usize) -> Event {
         let state = CellState::NotRun { reason: "line\nend".into() };
-        Event::CellFinished { cell, state, seconds: 1.5 }
+        Event::CellFinished { round: 0, cell, state, seconds: 1.5 }
     }
 
     fn written(dir: &tempfile::TempDir) -> PathBuf {
         let path = dir.path().join("journal.jsonl");
         let mut journal = Journal::create(&path).unwrap();
         journal.append(&header()).unwrap();
-        journal.append(&Event::CellStarted { cell: 0, at: 0.5 }).unwrap();
+        journal.append(&Event::CellStarted { round: 0, cell: 0, at: 0.5 }).unwrap();
         let note = Event::CellPhase { cell: 0, phase: "window".into(), note: "12 tokens".into() };
         journal.append(&note).unwrap();
         journal.append(&finished(0)).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     fn events_read_back_in_order_without_phases() {
         let dir = tempfile::tempdir().unwrap();
         let contents = read(&written(&dir)).unwrap();
-        let expected = [header(), Event::CellStarted { cell: 0, at: 0.5 }, finished(0)];
+        let expected = [header(), Event::CellStarted { round: 0, cell: 0, at: 0.5 }, finished(0)];
         assert_eq!(contents.events, expected);
         assert_eq!(contents.torn, 0);
     }

@@ -4,6 +4,7 @@
 //! The mathematics is in `judge`, the words in `wording`; here is what an unfit cell, a policy and a
 //! quarantine make of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::run_record::{
@@ -13,9 +14,11 @@ use super::wording;
 use crate::judge::lattice::{self, Faults};
 use crate::judge::{BoundVerdict, Estimate, Severity, Verdict, limit};
 use crate::measure::{Base, Fault, Metric, TestKind};
-use crate::suite::model::{InconclusivePolicy, Policy, UnjudgedPolicy};
+use crate::suite::model::Policy;
 
 mod estimate;
+pub mod overall;
+mod policy;
 mod relative;
 
 /// Whether cells of a kind are extended once where they are inconclusive. It sets the level of
@@ -27,7 +30,37 @@ pub fn extendable(kind: TestKind) -> bool {
     }
 }
 
-/// Judges a cell. `gpus` divides the per-GPU metrics; `extendable` says that the cell could be
+/// What several launches of a cell gave, and those of the cells that it is held against.
+#[derive(Debug, Clone, Copy)]
+pub struct Rounds<'a> {
+    /// The figures of each launch of a cell that is measured in several, in their order; else empty.
+    pub own: &'a [Option<&'a Measurement>],
+    /// The same cell of other variants, by variant.
+    pub others: &'a BTreeMap<String, Other<'a>>,
+}
+
+/// The same cell of another variant.
+#[derive(Debug, Clone)]
+pub struct Other<'a> {
+    /// The figures of each launch, one at least.
+    pub rounds: Vec<Option<&'a Measurement>>,
+    /// What divides its per-GPU metrics.
+    pub gpus: u32,
+}
+
+/// Judges a cell with all its launches. Where there are several, nothing is extended.
+pub fn judge_rounds(
+    cell: &PlannedCellRecord,
+    state: &CellState,
+    policy: &Policy,
+    gpus: u32,
+    rounds: Rounds<'_>,
+) -> Judgement {
+    let extendable = cell.rounds == 1 && extendable(cell.kind);
+    judged(cell, state, policy, gpus, extendable, Some(rounds))
+}
+
+/// Judges a cell of one launch, by itself. `gpus` divides the per-GPU metrics; `extendable` says that the cell could be
 /// extended once, so that both judgements share `policy.alpha`.
 pub fn judge_cell(
     cell: &PlannedCellRecord,
@@ -36,6 +69,17 @@ pub fn judge_cell(
     gpus: u32,
     extendable: bool,
 ) -> Judgement {
+    judged(cell, state, policy, gpus, extendable, None)
+}
+
+fn judged(
+    cell: &PlannedCellRecord,
+    state: &CellState,
+    policy: &Policy,
+    gpus: u32,
+    extendable: bool,
+    rounds: Option<Rounds<'_>>,
+) -> Judgement {
     match state {
         CellState::NotRun { reason } => unjudged(cell, Verdict::Error, Some("not-run"), reason),
         CellState::Broken { class, message } => {
@@ -43,7 +87,7 @@ pub fn judge_cell(
         }
         CellState::Unfit { class, message } => unfit(cell, *class, message),
         CellState::Measured(measurement) => {
-            Sight { cell, measurement, policy, gpus, extendable }.judgement()
+            Sight { cell, measurement, policy, gpus, extendable, rounds }.judgement()
         }
     }
 }
@@ -58,17 +102,22 @@ pub fn extension(
     policy: &Policy,
     gpus: u32,
 ) -> Vec<Base> {
-    let sight = Sight { cell, measurement, policy, gpus, extendable: true };
+    let sight = Sight { cell, measurement, policy, gpus, extendable: true, rounds: None };
     let bounds = sight.bounds();
     let faults = Faults::of(&measurement.checks);
+    // Of several launches the spread counts, which no longer window tells.
     if measurement.extended
+        || cell.rounds > 1
         || lattice::cell(faults, &binding(cell, &bounds)) != Verdict::Inconclusive
     {
         return Vec::new();
     }
     // What makes a ratio doubtful is how launches differ, which no longer window tells.
     let doubtful = |(record, judged): &(&BoundRecord, &BoundJudgement)| {
-        binds(record) && record.relative.is_none() && judged.verdict == BoundVerdict::Inconclusive
+        binds(record)
+            && record.relative.is_none()
+            && record.noise.is_none()
+            && judged.verdict == BoundVerdict::Inconclusive
     };
     let mut bases: Vec<Base> = cell
         .bounds
@@ -105,7 +154,8 @@ pub fn lag_matters(
     gpus: u32,
     lag: Duration,
 ) -> bool {
-    let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
+    let sight =
+        Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind), rounds: None };
     sight.could_turn(|base, value| sight.shift(base, value, lag))
 }
 
@@ -119,7 +169,8 @@ pub fn shortage_matters(
     gpus: u32,
     share: f64,
 ) -> bool {
-    let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
+    let sight =
+        Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind), rounds: None };
     !cell.bounds.iter().any(binds)
         || sight.could_turn(|base, value| sight.missed(base, value, share))
 }
@@ -139,12 +190,14 @@ pub fn absence_matters(
 ) -> bool {
     let extendable = extendable(cell.kind);
     let still = Measurement { extended: measurement.extended, ..still.clone() };
-    let bounds = |measurement| Sight { cell, measurement, policy, gpus, extendable }.bounds();
+    let bounds =
+        |measurement| Sight { cell, measurement, policy, gpus, extendable, rounds: None }.bounds();
     let both = bounds(measurement).into_iter().zip(bounds(&still));
     cell.bounds.iter().zip(both).any(|(record, (judged, still))| {
+        let paired = record.relative.as_ref().is_some_and(|it| it.variant.is_some());
         binds(record)
             && (frozen || record.metric.base.entry().latency)
-            && within(judged.verdict) != within(still.verdict)
+            && (paired || within(judged.verdict) != within(still.verdict))
     })
 }
 
@@ -189,11 +242,13 @@ fn unjudged(
     let bounds = cell.bounds.iter().map(|record| match &record.bound {
         Some(bound) => BoundJudgement {
             verdict: BoundVerdict::NoData,
+            sees: None,
             estimate: None,
             message: wording::no_data(record, bound, "no data"),
         },
         None => BoundJudgement {
             verdict: BoundVerdict::NoData,
+            sees: None,
             estimate: None,
             message: format!("expected to be over capacity ({})", record.place),
         },
@@ -291,8 +346,9 @@ pub fn estimated(
     gpus: u32,
     metric: Metric,
 ) -> Option<Estimate> {
-    let sight = Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind) };
-    sight.estimate(metric).ok()
+    let sight =
+        Sight { cell, measurement, policy, gpus, extendable: extendable(cell.kind), rounds: None };
+    sight.estimate(metric, None).ok()
 }
 
 /// A measured cell as it is judged.
@@ -303,6 +359,8 @@ struct Sight<'a> {
     policy: &'a Policy,
     gpus: u32,
     extendable: bool,
+    /// Its launches, and what it is held against; of one launch by itself nothing is known of either.
+    rounds: Option<Rounds<'a>>,
 }
 
 impl Sight<'_> {
@@ -350,22 +408,26 @@ impl Sight<'_> {
             return BoundJudgement {
                 verdict: BoundVerdict::Close,
                 estimate: None,
+                sees: None,
                 message: format!("capacity grew: expected to be over capacity ({})", record.place),
             };
         };
-        let estimated = match &record.relative {
-            Some(relative) => self.ratio(record.metric, relative),
-            None => self.estimate(record.metric),
+        let compared = record.relative.as_ref().map(|relative| self.compared(record, relative));
+        let estimated = match &compared {
+            Some(compared) => compared.as_ref().map(|it| it.ratio).map_err(String::clone),
+            None => self.estimate(record.metric, record.noise.as_ref()),
         };
         match estimated {
             Ok(estimate) => {
                 let verdict = limit::judge(&estimate, bound);
                 let message = self.line(record, bound, &estimate, verdict, false);
-                BoundJudgement { verdict, estimate: Some(estimate), message }
+                let sees = compared.and_then(Result::ok).and_then(|compared| compared.sees);
+                BoundJudgement { verdict, estimate: Some(estimate), sees, message }
             }
             Err(why) => BoundJudgement {
                 verdict: BoundVerdict::NoData,
                 estimate: None,
+                sees: None,
                 message: wording::no_data(record, bound, &format!("no data, {why}")),
             },
         }
@@ -381,6 +443,12 @@ impl Sight<'_> {
             BoundVerdict::NoData => 3,
         };
         self.cell.bounds.iter().zip(self.bounds()).any(|(record, judged)| {
+            if let Some(room) = self.unpaired_room(record) {
+                // Its pair is not known here: what moves it by a part of what it tolerates may turn it.
+                let figure = self.estimate(record.metric, None).map_or(0.0, |own| own.value);
+                let shift = shift(record.metric.base, figure);
+                return binds(record) && shift > figure.abs() * room / 4.0;
+            }
             let (Some(bound), Some(estimate)) = (&record.bound, judged.estimate) else {
                 return false;
             };
@@ -444,96 +512,6 @@ impl Sight<'_> {
             (Some(bound), Some(estimate)) => limit::room(estimate.value, bound),
             (_, _) => f64::INFINITY,
         }
-    }
-
-    /// Beyond a limit but not surely, or drifting: policy decides.
-    fn inconclusive(&self, judgement: &mut Judgement) {
-        let drift = Some(self.told(Fault::Drifting)).filter(|told| !told.is_empty());
-        let doubtful = &[BoundVerdict::Inconclusive];
-        let told = drift.map(|told| format!("drifting: {told}"));
-        // A quarantine that covers the cell expects this; policy is for what nobody expected.
-        let policy = match &self.cell.quarantine {
-            Some(_) if self.covered() => InconclusivePolicy::Warn,
-            Some(_) | None => self.policy.inconclusive,
-        };
-        match policy {
-            InconclusivePolicy::Warn | InconclusivePolicy::Fail => {
-                self.settle(judgement, "inconclusive", told, doubtful);
-            }
-            InconclusivePolicy::Pass => {
-                self.settle(judgement, "inconclusive", told, doubtful);
-                let line = judgement.message.clone().unwrap_or_default();
-                let words = format!("inconclusive, passed by policy: {line}");
-                judgement.warnings.push(words.clone());
-                judgement.message = Some(words);
-                judgement.class = None;
-                judgement.verdict = Verdict::Pass;
-            }
-            InconclusivePolicy::Point => self.by_point(judgement, told),
-        }
-    }
-
-    /// The estimate decides, and every line that it decides says so.
-    fn by_point(&self, judgement: &mut Judgement, told: Option<String>) {
-        let mut broken = false;
-        for (record, judged) in self.cell.bounds.iter().zip(&mut judgement.bounds) {
-            let (Some(bound), Some(estimate), BoundVerdict::Inconclusive) =
-                (&record.bound, judged.estimate, judged.verdict)
-            else {
-                continue;
-            };
-            if binds(record) {
-                broken = true;
-                judged.message = self.line(record, bound, &estimate, judged.verdict, true);
-            }
-        }
-        let doubtful = &[BoundVerdict::Inconclusive];
-        if broken {
-            judgement.verdict = Verdict::Fail;
-            self.settle(judgement, "limit", None, doubtful);
-            let line = judgement.message.clone().unwrap_or_default();
-            judgement.warnings.push(format!("inconclusive, failed by the point estimate: {line}"));
-        } else {
-            judgement.verdict = Verdict::Pass;
-            self.tightest(judgement);
-            let line = told.unwrap_or_default();
-            judgement.warnings.push(format!("inconclusive, passed by the point estimate: {line}"));
-        }
-    }
-
-    /// A pass is told by the bound with the least room.
-    fn tightest(&self, judgement: &mut Judgement) {
-        let least = (0..self.cell.bounds.len())
-            .filter(|index| binds(&self.cell.bounds[*index]))
-            .min_by(|a, b| self.room(judgement, *a).total_cmp(&self.room(judgement, *b)));
-        judgement.decided_by = least;
-        judgement.message = least.map(|index| judgement.bounds[index].message.clone());
-    }
-
-    fn nothing_expected(&self, judgement: &mut Judgement) {
-        if let Some(record) = over(self.cell) {
-            let words =
-                format!("capacity grew: it fits, and was expected to be over ({})", record.place);
-            judgement.warnings.push(words.clone());
-            judgement.message = Some(words);
-            judgement.decided_by = self.cell.bounds.iter().position(|b| b.bound.is_none());
-            return;
-        }
-        if !self.cell.bounds.is_empty() {
-            let words = "measured: warnings and reports alone are expected of it";
-            judgement.message = Some(words.to_owned());
-            return;
-        }
-        let words = "nothing is expected of this cell".to_owned();
-        match self.policy.unjudged {
-            // A warning of the run counts these cells; one for each would bury all others.
-            UnjudgedPolicy::Allow | UnjudgedPolicy::Warn => {}
-            UnjudgedPolicy::Error => {
-                judgement.verdict = Verdict::Error;
-                judgement.class = Some("unjudged".to_owned());
-            }
-        }
-        judgement.message = Some(words);
     }
 
     /// Words of checks that only warn.

@@ -286,7 +286,7 @@ fn join(record: &mut RunRecord, shards: &[(&Source, &Part)], missing: &[u32]) {
                 let reason = format!("{NOT_RUN}: shard {} of {of} did not end", part.shard);
                 record.finish(place, &CellState::NotRun { reason }, 0.0);
             } else {
-                record.cells[place] = outcome.clone();
+                record.adopt(place, outcome);
             }
         }
         for warning in &theirs.warnings {

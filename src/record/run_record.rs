@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Event, StopReason};
-use super::judgement;
 use super::provenance::Provenance;
 use crate::judge::{Bound, BoundVerdict, Estimate, Severity, Verdict};
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, Metric, Observations, TestKind};
 use crate::suite::model::{AxisValue, Place, Policy};
+
+mod compare;
+pub use compare::{CompareOutcome, CompareRecord, NoiseRecord, Round, VariantRecord};
 
 /// What is known before the first launch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -56,6 +58,9 @@ pub struct RunHeader {
     pub provenance: Provenance,
     /// `[policy]`.
     pub policy: Policy,
+    /// `[compare]`: which variants were measured in pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<CompareRecord>,
     /// Planned launches.
     pub launches: Vec<PlannedLaunchRecord>,
     /// Planned cells.
@@ -112,10 +117,23 @@ pub struct PlannedCellRecord {
     pub launch: usize,
     /// Where the test stands.
     pub place: Place,
+    /// In how many fresh launches it is measured.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub rounds: u32,
     /// Bounds on it.
     pub bounds: Vec<BoundRecord>,
     /// The quarantine that holds for it.
     pub quarantine: Option<QuarantineRecord>,
+}
+
+/// Rounds of what is measured in one launch.
+fn once() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_once(rounds: &u32) -> bool {
+    *rounds == 1
 }
 
 /// A bound on a cell.
@@ -131,6 +149,9 @@ pub struct BoundRecord {
     /// The recorded runs that it is a share of: what is asked is then a ratio, whose target is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relative: Option<RelativeRecord>,
+    /// How much launches differ, where a calibration told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<NoiseRecord>,
     /// Slack as a fraction.
     pub slack: f64,
     /// How much it matters.
@@ -143,8 +164,11 @@ pub struct BoundRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RelativeRecord {
-    /// The file of recorded runs.
+    /// The file of recorded runs, `REVISION:FILE` of git, or `variant NAME`.
     pub file: String,
+    /// The variant, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<VariantRecord>,
     /// What they had in this cell; empty where they lack it and the suite lets that pass.
     pub runs: Vec<f64>,
     /// How many comparisons share `policy.alpha`.
@@ -302,6 +326,9 @@ pub struct BoundJudgement {
     pub estimate: Option<Estimate>,
     /// One line: `output-throughput 6 871 tok/s < 6 936.9 (−5.9 % of 7 302, in this launch, suite.toml:58)`.
     pub message: String,
+    /// Of a ratio the smallest loss, as a fraction, that would have failed 19 times out of 20.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sees: Option<f64>,
 }
 
 /// The whole run.
@@ -314,6 +341,9 @@ pub struct RunRecord {
     pub launches: Vec<LaunchOutcome>,
     /// By cell.
     pub cells: Vec<CellOutcome>,
+    /// What the mean ratio of all cells comes to, where variants are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<CompareOutcome>,
     /// Words that belong to no cell.
     pub warnings: Vec<String>,
     /// Each time that it went on after an interruption.
@@ -341,8 +371,11 @@ pub struct Resumption {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct CellOutcome {
-    /// The facts.
+    /// The facts; of a cell that is measured in several launches those of all together, once there are all.
     pub state: CellState,
+    /// The facts of each launch, in their order, of a cell that is measured in several; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<Round>,
     /// What they come to.
     pub judgement: Judgement,
     /// Seconds that it took.
@@ -357,6 +390,7 @@ impl RunRecord {
             header,
             launches,
             cells: Vec::new(),
+            compare: None,
             warnings: Vec::new(),
             resumptions: Vec::new(),
             seconds: None,
@@ -366,8 +400,10 @@ impl RunRecord {
         for index in 0..record.header.cells.len() {
             let state = CellState::NotRun { reason: NOT_RUN.to_owned() };
             let judgement = record.judge(index, &state);
-            record.cells.push(CellOutcome { state, judgement, seconds: 0.0 });
+            let rounds = rounds::none(&record.header.cells[index]);
+            record.cells.push(CellOutcome { state, rounds, judgement, seconds: 0.0 });
         }
+        record.compare = record.compared();
         record
     }
 
@@ -422,7 +458,9 @@ impl RunRecord {
                 }
                 self.mark_unfinished(Some(*launch), &reason);
             }
-            Event::CellFinished { cell, state, seconds } => self.finish(*cell, state, *seconds),
+            Event::CellFinished { cell, round, state, seconds } => {
+                self.finish_round(*cell, *round, state, *seconds);
+            }
             Event::Warning { message } => {
                 // Each session says anew what holds for all of the run.
                 if self.resumptions.is_empty() || !self.warnings.contains(message) {
@@ -459,25 +497,6 @@ impl RunRecord {
         counts
     }
 
-    pub(super) fn finish(&mut self, index: usize, state: &CellState, seconds: f64) {
-        if index < self.cells.len() {
-            let judgement = self.judge(index, state);
-            self.cells[index] = CellOutcome { state: state.clone(), judgement, seconds };
-        }
-    }
-
-    fn judge(&self, index: usize, state: &CellState) -> Judgement {
-        let cell = &self.header.cells[index];
-        let gpus = self.header.launches.get(cell.launch).map_or(1, |launch| launch.gpus);
-        judgement::judge_cell(
-            cell,
-            state,
-            &self.header.policy,
-            gpus,
-            judgement::extendable(cell.kind),
-        )
-    }
-
     /// Says why the cells that have not run have not, of one launch or of all. A reason that names
     /// a failed launch is kept: it says more than the end of the run.
     fn mark_unfinished(&mut self, launch: Option<usize>, reason: &str) {
@@ -510,6 +529,8 @@ fn other_engine(before: &crate::engine::Facts, now: &crate::engine::Facts) -> Op
 
 /// The reason of a cell whose turn has not come.
 pub(super) const NOT_RUN: &str = "not run";
+
+mod rounds;
 
 #[cfg(test)]
 pub(crate) mod tests;

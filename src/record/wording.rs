@@ -2,7 +2,7 @@
 //!
 //! It formats what was decided and decides nothing.
 
-use super::run_record::{BoundRecord, QuarantineRecord, RelativeRecord};
+use super::run_record::{BoundRecord, CompareRecord, QuarantineRecord, RelativeRecord};
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, Side, limit};
 use crate::quantity::print_number;
 
@@ -38,7 +38,20 @@ pub fn bound(
     } else if estimate.method == Method::Point {
         notes.push("point".to_owned());
     }
-    notes.push("in this launch".to_owned());
+    match estimate.method {
+        Method::Launches => notes.push(match (estimate.n, &record.noise) {
+            (1, Some(noise)) => format!("1 launch, noise of {}", noise.file),
+            (n, Some(noise)) => format!("{n} launches, noise of {}", noise.file),
+            (n, None) => format!("{n} launches"),
+        }),
+        Method::BatchMeans
+        | Method::StudentT
+        | Method::Binomial
+        | Method::Exact
+        | Method::Point
+        | Method::Baseline
+        | Method::Paired => notes.push("in this launch".to_owned()),
+    }
     notes.push(record.place.to_string());
     let unit = record.metric.base.entry().unit;
     let blank = if unit.is_empty() { "" } else { " " };
@@ -48,17 +61,18 @@ pub fn bound(
 /// One line on a judged ratio:
 /// `output-throughput 6 871 tok/s is 0.941 of the baseline's 7 302 [0.925, 0.957] < 0.97 (5 runs, …)`.
 ///
-/// `figure` is what was measured; `ratio` and its bounds are what became of it. The line says the
+/// `figure` is what was measured; `compared` what became of it. The line says the
 /// smallest loss that these runs let it see, so that a pass is not taken for more than it is.
 pub fn ratio(
     record: &BoundRecord,
     relative: &RelativeRecord,
     figure: f64,
     bound: &Bound,
-    ratio: &Estimate,
+    compared: &Compared,
     verdict: BoundVerdict,
     by_point: bool,
 ) -> String {
+    let Compared { ratio, whose, middle, by, sees, origin } = compared;
     let sign = match (bound.side, limit::beyond(ratio.value, bound)) {
         (Side::Min, true) => "<",
         (Side::Min, false) => "≥",
@@ -70,8 +84,10 @@ pub fn ratio(
         (Some(lower), Some(upper)) => format!(" [{}, {}]", share(lower), share(upper)),
         (_, _) => String::new(),
     };
-    let runs = relative.runs.len();
-    let mut notes = vec![format!("{runs} runs")];
+    let mut notes = vec![by.clone()];
+    if let Some(noise) = &record.noise {
+        notes.push(format!("noise of {}", noise.file));
+    }
     match verdict {
         BoundVerdict::Clear => notes.push("clear".to_owned()),
         BoundVerdict::Close => notes.push("close".to_owned()),
@@ -81,23 +97,91 @@ pub fn ratio(
     if by_point {
         notes.push("by the point estimate".to_owned());
     }
-    if let Some(sees) = relative.sees {
-        notes.push(sight(bound.side, sees));
+    if let Some(sees) = sees {
+        notes.push(sight(bound.side, *sees));
     }
     if relative.comparisons > 1 {
         notes.push(format!("one of {} comparisons", relative.comparisons));
     }
-    notes.push(relative.file.clone());
+    notes.extend(origin.clone());
     notes.push(record.place.to_string());
     let unit = record.metric.base.entry().unit;
     let blank = if unit.is_empty() { "" } else { " " };
-    let middle = super::baseline::middle(&relative.runs).map_or_else(String::new, number);
+    let middle = middle.map_or_else(String::new, number);
     format!(
-        "{} {}{blank}{unit} is {value} of the baseline's {middle}{interval} {sign} {limit} ({})",
+        "{} {}{blank}{unit} is {value} of {whose}'s {middle}{interval} {sign} {limit} ({})",
         record.metric,
         number(figure),
         notes.join(", ")
     )
+}
+
+/// A ratio to what a cell is held against, with what is to be said of it.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// The ratio with its interval.
+    pub ratio: Estimate,
+    /// Whose figure it is held against: `the baseline`, or a variant's name.
+    pub whose: String,
+    /// That figure.
+    pub middle: Option<f64>,
+    /// What tells its noise: `5 runs`, `4 pairs`.
+    pub by: String,
+    /// The smallest loss, as a fraction, that would have failed 19 times out of 20.
+    pub sees: Option<f64>,
+    /// Where the figure comes from, if not from this run.
+    pub origin: Option<String>,
+}
+
+/// One line on the mean ratio of all cells:
+/// `mean ratio 0.981 of old over 36 cells [0.974, 0.988] < 0.99 (8 pairs, sees losses from 1.4 %, …)`.
+pub fn mean_ratio(
+    compare: &CompareRecord,
+    cells: usize,
+    ratio: &Estimate,
+    bound: &Bound,
+    verdict: BoundVerdict,
+    sees: f64,
+) -> String {
+    let (value, limit) = shares(ratio.value, bound.limit);
+    let interval = match (ratio.lower, ratio.upper) {
+        (Some(lower), Some(upper)) => format!(" [{}, {}]", share(lower), share(upper)),
+        (_, _) => String::new(),
+    };
+    let sign = if limit::beyond(ratio.value, bound) { "<" } else { "≥" };
+    let limit = match compare.min_mean_ratio {
+        Some(_) => format!(" {sign} {limit}"),
+        None => String::new(),
+    };
+    let mut notes = vec![format!("{} pairs", compare.pairs)];
+    match verdict {
+        BoundVerdict::Clear if compare.min_mean_ratio.is_some() => notes.push("clear".to_owned()),
+        BoundVerdict::Close if compare.min_mean_ratio.is_some() => notes.push("close".to_owned()),
+        BoundVerdict::Inconclusive => notes.push("within their noise".to_owned()),
+        BoundVerdict::Clear | BoundVerdict::Close | BoundVerdict::Fail | BoundVerdict::NoData => {}
+    }
+    notes.push(sight(Side::Min, sees));
+    notes.push(compare.place.to_string());
+    let cells = if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") };
+    format!(
+        "mean ratio {value} of {} over {cells}{interval}{limit} ({})",
+        compare.baseline,
+        notes.join(", ")
+    )
+}
+
+/// What recorded runs and launches tell the noise: `5 runs`, `5 runs, 3 launches`.
+pub fn runs(recorded: usize, launches: usize) -> String {
+    match launches {
+        1 => format!("{recorded} runs"),
+        launches => format!("{recorded} runs, {launches} launches"),
+    }
+}
+
+/// `4 launches against 4`.
+pub fn launches_against(own: usize, theirs: usize) -> String {
+    let launches = if own == 1 { "launch" } else { "launches" };
+    format!("{own} {launches} against {theirs}")
 }
 
 /// What a comparison can see: `sees losses from 4.1 %`, of what is better when less
@@ -224,6 +308,7 @@ mod tests {
         };
         let limits = Bound { side, target, limit };
         let record = BoundRecord {
+            noise: None,
             name: None,
             metric,
             bound: Some(limits),
@@ -275,6 +360,7 @@ mod tests {
         let metric: crate::measure::Metric = metric.parse().unwrap();
         let side = if limit > 1.0 { Side::Max } else { Side::Min };
         let relative = RelativeRecord {
+            variant: None,
             file: "baselines/h200.jsonl".into(),
             runs: vec![7302.0, 7302.0, 7302.0],
             comparisons: 36,
@@ -283,6 +369,7 @@ mod tests {
         };
         let limits = Bound { side, target: 1.0, limit };
         let record = BoundRecord {
+            noise: None,
             name: None,
             metric,
             bound: Some(limits),
@@ -300,7 +387,15 @@ mod tests {
             method: Method::Baseline,
         };
         let verdict = limit::judge(&estimate, &limits);
-        super::ratio(&record, &relative, figure, &limits, &estimate, verdict, false)
+        let compared = super::Compared {
+            ratio: estimate,
+            whose: "the baseline".to_owned(),
+            middle: crate::record::baseline::middle(&relative.runs),
+            by: super::runs(relative.runs.len(), 1),
+            sees: relative.sees,
+            origin: Some(relative.file.clone()),
+        };
+        super::ratio(&record, &relative, figure, &limits, &compared, verdict, false)
     }
 
     #[test]

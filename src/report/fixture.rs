@@ -23,6 +23,7 @@ fn place(line: u32) -> Place {
 
 fn header(suite: &str) -> RunHeader {
     RunHeader {
+        compare: None,
         format: 1,
         tokgate: "0.1.0".into(),
         run_id: "7f3a".into(),
@@ -79,6 +80,7 @@ fn planned(
 ) -> PlannedCellRecord {
     let id: Vec<String> = axes.iter().map(|(k, v)| format!("{k}={v}")).collect();
     PlannedCellRecord {
+        rounds: 1,
         id: if id.is_empty() { test.0.to_owned() } else { id.join(",") },
         test: test.0.into(),
         kind: test.1,
@@ -132,6 +134,7 @@ fn judge_by_floor(
 ) -> Judgement {
     let limit = target * 0.95;
     planned.bounds = vec![BoundRecord {
+        noise: None,
         name: Some("floors".into()),
         metric: crate::measure::Metric { base, stat: None, per_gpu: false },
         bound: Some(Bound { side: Side::Min, target, limit }),
@@ -155,6 +158,7 @@ fn judge_by_floor(
         class: failed.then(|| "limit".into()),
         message: failed.then(|| message.clone()),
         bounds: vec![BoundJudgement {
+            sees: None,
             verdict: if failed { BoundVerdict::Fail } else { BoundVerdict::Clear },
             estimate: Some(Estimate {
                 value,
@@ -253,6 +257,7 @@ pub(crate) fn page() -> RunRecord {
     startup.id = "startup".into();
     header.cells.push(startup);
     cells.push(CellOutcome {
+        rounds: Vec::new(),
         state: CellState::Measured(Box::new(measured([
             (Base::ReadyTime, Observations::Point(412.5)),
             (Base::KvCapacity, Observations::Exact(1_600_000.0)),
@@ -266,6 +271,7 @@ pub(crate) fn page() -> RunRecord {
         let judgement = judge_by_floor(&mut cell, Base::PrefillThroughput, rate, rate, 41);
         header.cells.push(cell);
         cells.push(CellOutcome {
+            rounds: Vec::new(),
             state: CellState::Measured(Box::new(measured([
                 (
                     Base::PrefillThroughput,
@@ -286,6 +292,7 @@ pub(crate) fn page() -> RunRecord {
             let mut cell = planned(&header, ("decode", TestKind::Decode, 30), axes, 0);
             let outcome = match DECODE[row].get(column) {
                 Some((rate, ttft)) => CellOutcome {
+                    rounds: Vec::new(),
                     judgement: judge_by_floor(
                         &mut cell,
                         Base::OutputThroughput,
@@ -302,6 +309,7 @@ pub(crate) fn page() -> RunRecord {
                     seconds: 30.02,
                 },
                 None => CellOutcome {
+                    rounds: Vec::new(),
                     state: CellState::Unfit {
                         class: UnfitClass::OverCapacity,
                         message: over_capacity(k, 1 << column),
@@ -319,6 +327,7 @@ pub(crate) fn page() -> RunRecord {
         }
     }
     RunRecord {
+        compare: None,
         header,
         launches: vec![ready()],
         cells,
@@ -446,13 +455,14 @@ pub(crate) fn every_verdict() -> RunRecord {
             (_, _) => CellState::Measured(Box::new(figures())),
         };
         header.cells.push(cell);
-        cells.push(CellOutcome { state, judgement: judged, seconds: 5.001 });
+        cells.push(CellOutcome { rounds: Vec::new(), state, judgement: judged, seconds: 5.001 });
     }
     for i in 0..2 {
         let cell = planned(&header, ("decode", TestKind::Decode, 30), axes("dp8", 1 << i), 1);
         header.cells.push(cell);
         let reason = "not run: launch layout=dp8 failed";
         cells.push(CellOutcome {
+            rounds: Vec::new(),
             state: CellState::NotRun { reason: reason.into() },
             judgement: judgement(Verdict::Error, Some("not-run"), Some(reason)),
             seconds: 0.0,
@@ -471,6 +481,7 @@ pub(crate) fn every_verdict() -> RunRecord {
         ..LaunchOutcome::default()
     };
     RunRecord {
+        compare: None,
         header,
         launches: vec![ready(), failed],
         cells,

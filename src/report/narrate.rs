@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::judge::Verdict;
 use crate::measure::TestKind;
-use crate::record::run_record::CellState;
+use crate::record::run_record::{CellOutcome, CellState, Round};
 use crate::record::{Event, RunRecord};
 
 use super::count::{elapsed, plural};
@@ -130,8 +130,11 @@ impl Narrator {
                 let left = plural(self.tally.total - self.tally.done, "cell");
                 Some(format!("suite {suite}: {left} of {} left", self.tally.total))
             }
-            Event::LaunchStarted { launch, log, .. } => {
-                let name = launch_name(*launch);
+            Event::LaunchStarted { launch, log, round, .. } => {
+                let mut name = launch_name(*launch);
+                if *round > 0 {
+                    name.push_str(&format!(" (round {})", round + 1));
+                }
                 self.begin(format!("launch {name}"), now);
                 let log = log.as_ref().map(|log| format!(" (log {})", line(log)));
                 Some(format!("launch {name}: start{}", log.unwrap_or_default()))
@@ -169,7 +172,12 @@ impl Narrator {
                 self.doing = said.clone();
                 (self.verbose && news).then_some(said)
             }
-            Event::CellFinished { cell, seconds, .. } => self.finish(*cell, *seconds, record, now),
+            Event::CellFinished { cell, round, seconds, .. } => {
+                match part_of(record, *cell, *round) {
+                    Some(round) => Some(self.finish_round(*cell, round, record)),
+                    None => self.finish(*cell, *seconds, record, now),
+                }
+            }
             Event::Warning { message } => Some(format!("warning: {}", message::one_line(message))),
             Event::RunFinished { .. } => {
                 self.doing.clear();
@@ -181,6 +189,25 @@ impl Narrator {
     fn begin(&mut self, doing: String, now: Duration) {
         self.doing = doing;
         self.since = now;
+    }
+
+    /// A cell that is to be measured in more launches has no verdict yet.
+    fn finish_round(&self, cell: usize, (at, round): (u32, &Round), record: &RunRecord) -> String {
+        let planned = &record.header.cells[cell];
+        let (done, total) = (self.tally.done, self.tally.total.to_string());
+        let width = total.len();
+        let (part, name) = (format!("{} of {}", at + 1, planned.rounds), message::name(planned));
+        let mut said = format!("[{done:>width$}/{total}] {part:<10}  {name}");
+        // A launch by itself is shown as a cell of one.
+        let judgement = record.cells[cell].judgement.clone();
+        let (state, seconds) = (round.state.clone(), round.seconds);
+        let one = CellOutcome { state, rounds: Vec::new(), judgement, seconds };
+        let shown = figure::headline(planned.kind, std::iter::once((planned, &one)));
+        if let Some(figure) = figure::one(planned, &one, shown.first) {
+            said.push_str(&format!("  {} {}", figure.metric, figure.text()));
+        }
+        said.push_str(&format!("  ({})", elapsed(seconds)));
+        said
     }
 
     fn finish(
@@ -230,6 +257,13 @@ impl Narrator {
     }
 }
 
+/// The round of a cell that has more of them to come; none of one that is whole.
+pub(super) fn part_of(record: &RunRecord, cell: usize, round: u32) -> Option<(u32, &Round)> {
+    let outcome = record.cells.get(cell)?;
+    let part = outcome.rounds.get(round as usize)?;
+    matches!(outcome.state, CellState::NotRun { .. }).then_some((round, part))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +273,7 @@ mod tests {
 
     fn events(record: &RunRecord) -> Vec<(u64, Event)> {
         let finished = |cell: usize| Event::CellFinished {
+            round: 0,
             cell,
             state: record.cells[cell].state.clone(),
             seconds: record.cells[cell].seconds,
@@ -249,6 +284,7 @@ mod tests {
             (
                 0,
                 Event::LaunchStarted {
+                    round: 0,
                     launch: 0,
                     command: vec![],
                     log: Some("a.log".into()),
@@ -266,7 +302,7 @@ mod tests {
                     warnings: vec![],
                 },
             ),
-            (90, Event::CellStarted { cell: 0, at: 90.0 }),
+            (90, Event::CellStarted { round: 0, cell: 0, at: 90.0 }),
             (91, Event::CellPhase { cell: 0, phase: "window".into(), note: "12 tokens".into() }),
             (95, finished(0)),
             (99, finished(1)),

@@ -17,7 +17,7 @@ use crate::record::{Event, RunRecord};
 use super::count::elapsed;
 use super::github;
 use super::message;
-use super::narrate::Narrator;
+use super::narrate::{Narrator, part_of};
 use super::outlet;
 use super::sanitise::line;
 use super::screen::{self, Screen};
@@ -214,8 +214,11 @@ impl Live {
                 self.cell.set_message(format!("{doing} · {}", line(note)));
                 false
             }
-            Event::CellFinished { cell, .. } => {
+            Event::CellFinished { cell, round, .. } => {
                 self.cell.set_message("");
+                if part_of(record, *cell, *round).is_some() {
+                    return;
+                }
                 let judged = record.cells.get(*cell).map(|cell| cell.judgement.verdict);
                 judged.is_some_and(message::wants_an_eye)
             }
@@ -287,13 +290,13 @@ mod tests {
         let record = fixture::every_verdict();
         let mut live = Live::start(ProgressDrawTarget::hidden(), Instant::now(), false);
         live.see(&Event::RunStarted(Box::new(record.header.clone())), &record, Duration::ZERO);
-        live.see(&Event::CellStarted { cell: 1, at: 0.0 }, &record, Duration::ZERO);
+        live.see(&Event::CellStarted { round: 0, cell: 1, at: 0.0 }, &record, Duration::ZERO);
         let note =
             Event::CellPhase { cell: 1, phase: "window".into(), note: "12\u{7} tokens".into() };
         live.see(&note, &record, Duration::ZERO);
         assert_eq!(live.cell.message(), "decode concurrency=2 layout=tp8: window · 12␇ tokens");
         let state = record.cells[1].state.clone();
-        let finished = Event::CellFinished { cell: 1, state, seconds: 5.0 };
+        let finished = Event::CellFinished { round: 0, cell: 1, state, seconds: 5.0 };
         live.see(&finished, &record, Duration::from_secs(6));
         assert_eq!((live.whole.position(), live.whole.length()), (1, Some(12)));
         assert_eq!(live.whole.message(), "1 bad, ");

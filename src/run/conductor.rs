@@ -83,6 +83,8 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halt
         halt: halter.waiter(),
         prepared: false,
         settled: conduct.earlier.finished.clone(),
+        over: conduct.earlier.over.clone(),
+        round: 0,
         ended: false,
         vacancy: Vacancy::default(),
         hurried: None,
@@ -117,7 +119,11 @@ pub(super) struct State<'a> {
     /// Whether the setup commands have run.
     pub(super) prepared: bool,
     /// Cells that were finished before their turn: in an earlier session, or without an engine.
-    pub(super) settled: BTreeSet<usize>,
+    pub(super) settled: BTreeSet<(usize, u32)>,
+    /// Cells that no further round can mend.
+    pub(super) over: BTreeSet<usize>,
+    /// The round that is being carried out.
+    pub(super) round: u32,
     pub(super) ended: bool,
     pub(super) vacancy: Vacancy,
     /// When the end began to be pressing.
@@ -187,19 +193,23 @@ impl State<'_> {
 
     async fn walk(&mut self) {
         let plan = self.conduct.plan;
-        for launch in 0..plan.launches.len() {
-            let cells = plan.launches[launch].cells.clone();
-            if self.conduct.earlier.failed.contains(&launch) || !self.is_left(cells.clone()) {
+        let mut failed = self.conduct.earlier.failed.clone();
+        for start in plan.starts() {
+            let launch = start.launch;
+            let cells = &start.cells;
+            if failed.contains(&launch) || !self.is_left(start.round, cells) {
                 continue;
             }
             if let Some(unfit) = &self.conduct.unfit {
                 self.refuse(launch, unfit);
+                failed.insert(launch);
                 continue;
             }
-            let mut next = cells.start;
+            self.round = start.round;
+            let mut next = 0;
             let mut restarts = 0;
-            let mut losses = self.lost_before(cells.clone());
-            while next < cells.end {
+            let mut losses = self.lost_before(cells);
+            while next < cells.len() {
                 if let Some(cause) = self.halt.cause() {
                     self.end(Some(cause));
                     return;
@@ -209,7 +219,8 @@ impl State<'_> {
                 if self.takes_memory(launch) {
                     self.vacancy.before().await;
                 }
-                let (running, runtime, transport) = match self.start(launch, restarts).await {
+                let (running, runtime, transport) = match self.start(launch, cells, restarts).await
+                {
                     Ok(started) => started,
                     Err(Start::Halted(cause)) => {
                         self.end_unless_ended(cause);
@@ -229,6 +240,7 @@ impl State<'_> {
                                 continue;
                             }
                         }
+                        failed.insert(launch);
                         self.events.send(Event::LaunchFailed { launch, failure });
                         self.vacated(launch).await;
                         if self.ended {
@@ -239,7 +251,7 @@ impl State<'_> {
                 };
                 self.vacancy.count(&running.processes());
                 let (running, served) =
-                    self.serve(launch, next..cells.end, running, &runtime, transport).await;
+                    self.serve(launch, next, cells, running, &runtime, transport).await;
                 match &served {
                     // Reports first: whoever halts us may not wait for the engine.
                     Served::Halted(cause) => self.end(Some(*cause)),
@@ -255,7 +267,7 @@ impl State<'_> {
                     Served::Lost { next: left, loss: Lost { place, loss, exit, log_tail } } => {
                         next = left;
                         losses.add(place, loss);
-                        let some_left = self.is_left(next..cells.end);
+                        let some_left = self.is_left(start.round, &cells[next..]);
                         if some_left && self.restarts_left(launch, restarts) {
                             restarts += 1;
                             self.restarted(launch, restarts, &losses.last());
@@ -274,6 +286,7 @@ impl State<'_> {
                             mismatch: false,
                             seconds: self.clock.now().seconds_since(began),
                         };
+                        failed.insert(launch);
                         self.events.send(Event::LaunchFailed { launch, failure });
                         break;
                     }
@@ -283,8 +296,8 @@ impl State<'_> {
     }
 
     /// What earlier sessions have told of a launch's engines that died.
-    fn lost_before(&self, cells: std::ops::Range<usize>) -> Losses {
-        let died = self.conduct.earlier.died.range(cells);
+    fn lost_before(&self, cells: &[usize]) -> Losses {
+        let died = cells.iter().filter(|cell| self.conduct.earlier.died.contains(cell));
         Losses::before(died.map(|cell| self.name(*cell)))
     }
 
@@ -310,8 +323,13 @@ impl State<'_> {
     }
 
     /// Whether any of these cells is not finished.
-    fn is_left(&self, mut cells: std::ops::Range<usize>) -> bool {
-        cells.any(|cell| !self.settled.contains(&cell))
+    fn is_left(&self, round: u32, cells: &[usize]) -> bool {
+        cells.iter().any(|cell| !self.is_settled(*cell, round))
+    }
+
+    /// Whether a cell needs no measuring in that round.
+    pub(super) fn is_settled(&self, cell: usize, round: u32) -> bool {
+        self.settled.contains(&(cell, round)) || self.over.contains(&cell)
     }
 
     /// How often the engine of a launch is started again: never where it is not started here.
@@ -335,9 +353,10 @@ impl State<'_> {
     fn refuse(&self, launch: usize, unfit: &Unfit) {
         if unfit.skip {
             let cells = self.conduct.plan.launches[launch].cells.clone();
-            for cell in cells.filter(|cell| !self.settled.contains(cell)) {
+            for cell in cells.filter(|cell| !self.is_settled(*cell, 0)) {
                 self.events.send(Event::CellFinished {
                     cell,
+                    round: 0,
                     state: CellState::Unfit {
                         class: crate::record::run_record::UnfitClass::Hardware,
                         message: unfit.message.clone(),
@@ -366,7 +385,8 @@ impl State<'_> {
     async fn serve(
         &mut self,
         launch: usize,
-        cells: std::ops::Range<usize>,
+        next: usize,
+        cells: &[usize],
         mut running: Running,
         runtime: &Runtime,
         transport: Transport,
@@ -378,8 +398,10 @@ impl State<'_> {
         let gpus = self.conduct.header.launches[launch].gpus;
         // Restarts and later sessions have prompts of their own: a cold one must be cold there too, and
         // an engine that was running already remembers what it was sent before an interruption.
-        let start = (runtime.launch_ordinal as u64) << 32 ^ (runtime.session as u64) << 48;
-        let ordinal = u64::from(plan.launches[launch].number) | start;
+        let start = (runtime.launch_ordinal as u64) << 32
+            ^ (runtime.session as u64) << 48
+            ^ u64::from(runtime.round) << 40;
+        let ordinal = u64::from(plan.prompts(launch)) | start;
         let seed = self.conduct.header.seed;
         let kills = Kills::now();
         let remote = running.remote.clone();
@@ -387,13 +409,13 @@ impl State<'_> {
         let mut prompts = match self.unless_lost(&mut running, learning).await {
             Came::Done(prompts) => prompts,
             Came::Died(exit) => {
-                let place = format!("before {}", self.name(cells.start));
-                return self.died(running, cells.start, place, exit_words(&exit, &kills));
+                let place = format!("before {}", self.name(cells[next]));
+                return self.died(running, next, place, exit_words(&exit, &kills));
             }
             Came::Halted(cause) => return (running, Served::Halted(cause)),
         };
-        for index in cells {
-            if self.settled.contains(&index) {
+        for (at, &index) in cells.iter().enumerate().skip(next) {
+            if self.is_settled(index, runtime.round) {
                 continue;
             }
             // An engine that died after the cell before is no fault of this one.
@@ -401,13 +423,17 @@ impl State<'_> {
                 Came::Done(()) => {}
                 Came::Died(exit) => {
                     let place = format!("before {}", self.name(index));
-                    return self.died(running, index, place, exit_words(&exit, &kills));
+                    return self.died(running, at, place, exit_words(&exit, &kills));
                 }
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
             }
             let cell = &plan.cells[index];
             let began = self.clock.now();
-            self.events.send(Event::CellStarted { cell: index, at: self.seconds() });
+            self.events.send(Event::CellStarted {
+                cell: index,
+                round: runtime.round,
+                at: self.seconds(),
+            });
             let request = &plan.suite.tests[cell.test as usize].request;
             let rendered = match plan.request(cell, runtime) {
                 Ok(rendered) => rendered,
@@ -470,7 +496,7 @@ impl State<'_> {
                             self.finish(index, began, state);
                             let place = format!("in {}", self.name(index));
                             let (Silence::Gone(loss) | Silence::Mute(loss)) = loss;
-                            return self.lost(running, index + 1, place, loss, None);
+                            return self.lost(running, at + 1, place, loss, None);
                         }
                         Came::Died(exit) => Came::Died(exit),
                         // What has failed may have failed by what halts the run.
@@ -493,7 +519,7 @@ impl State<'_> {
                     }
                     self.finish(index, began, broken_words("engine-died", &message));
                     let place = format!("in {}", self.name(index));
-                    return self.died(running, index + 1, place, exit);
+                    return self.died(running, at + 1, place, exit);
                 }
             }
         }
@@ -551,9 +577,14 @@ impl State<'_> {
         (running, Served::Lost { next, loss: Lost { place, loss, exit, log_tail } })
     }
 
-    fn finish(&self, cell: usize, began: crate::clock::Stamp, state: CellState) {
+    fn finish(&mut self, cell: usize, began: crate::clock::Stamp, state: CellState) {
         let seconds = self.clock.now().since(began).as_secs_f64();
-        self.events.send(Event::CellFinished { cell, state, seconds });
+        match state {
+            // What broke in one round is not mended by the next.
+            CellState::Broken { .. } | CellState::Unfit { .. } => self.over.insert(cell),
+            CellState::Measured(_) | CellState::NotRun { .. } => false,
+        };
+        self.events.send(Event::CellFinished { cell, round: self.round, state, seconds });
     }
 }
 

@@ -72,6 +72,7 @@ impl State<'_> {
     pub(super) async fn start(
         &mut self,
         launch: usize,
+        cells: &[usize],
         restarts: usize,
     ) -> Result<(Running, Runtime, Transport), Start> {
         let plan = self.conduct.plan;
@@ -95,12 +96,13 @@ impl State<'_> {
                     .as_ref()
                     .and(spec.log.file_name())
                     .map(|name| name.to_string_lossy().into_owned()),
+                round: self.round,
                 ordinal: restarts,
                 at: self.seconds(),
             });
             self.setup(launch, &spec.env, &runtime).await?;
-            self.look_for_tools(launch, &runtime);
-            if plan.launches[launch].cells.clone().all(|cell| self.settled.contains(&cell)) {
+            self.look_for_tools(cells, &runtime);
+            if cells.iter().all(|cell| self.is_settled(*cell, self.round)) {
                 return Err(Start::Pointless);
             }
             let transport = self.transport(launch, &runtime, setting)?;
@@ -157,6 +159,7 @@ impl State<'_> {
             run_dir: self.conduct.out.to_owned(),
             out_dir: self.conduct.out.to_owned(),
             session: self.conduct.earlier.sessions,
+            round: self.round,
             launch_ordinal: restarts,
             executable: self.conduct.executable.clone(),
             seed: self.conduct.header.seed,
@@ -218,18 +221,19 @@ impl State<'_> {
 
     /// Finishes the cells whose tool is not there, before an engine is loaded for them; after the setup,
     /// which may install it.
-    fn look_for_tools(&mut self, launch: usize, runtime: &Runtime) {
+    fn look_for_tools(&mut self, cells: &[usize], runtime: &Runtime) {
         let plan = self.conduct.plan;
-        for index in plan.launches[launch].cells.clone() {
-            if self.settled.contains(&index) {
+        for &index in cells {
+            if self.is_settled(index, self.round) {
                 continue;
             }
             // What can't be rendered is told when it is the cell's turn.
             let spec = plan.command_spec(&plan.cells[index], runtime, 0).ok().flatten();
             if let Some(why) = spec.and_then(|spec| command::not_there(&spec)) {
-                self.settled.insert(index);
+                self.over.insert(index);
                 let state = broken_words("command-failed", &why);
-                self.events.send(Event::CellFinished { cell: index, state, seconds: 0.0 });
+                let (cell, round) = (index, self.round);
+                self.events.send(Event::CellFinished { cell, round, state, seconds: 0.0 });
             }
         }
     }

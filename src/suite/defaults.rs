@@ -31,6 +31,10 @@ pub const REQUESTS_PER_STREAM: u64 = 10;
 pub const WARMUP_PER_STREAM: u32 = 1;
 /// How often a serve or command test is done in one launch.
 pub const REPEAT: u32 = 1;
+/// `launches` of tests.
+pub const LAUNCHES: u32 = 1;
+/// `compare.pairs`.
+pub const PAIRS: u32 = 4;
 /// Longest time of a command test's tool.
 pub const TOOL: Duration = Duration::from_secs(3600);
 /// Longest time from start to ready.
@@ -57,7 +61,7 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 48] = [
+pub const TABLE: [(&str, &str); 50] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
@@ -96,11 +100,13 @@ pub const TABLE: [(&str, &str); 48] = [
     ("test.input", "\"1K\""),
     ("test.output", "256"),
     ("test.repeat", "1"),
+    ("test.launches", "1"),
     ("test.timeout", "\"1h\""),
-    ("expect.against", "the file of [baseline]"),
+    ("expect.against", "the baseline of [compare], else the file of [baseline]"),
     ("expect.slack", "\"0%\""),
     ("expect.severity", "\"fail\""),
     ("baseline.on-missing", "\"error\""),
+    ("compare.pairs", "4"),
     ("policy.alpha", "0.05"),
     ("policy.inconclusive", "\"warn\""),
     ("policy.unjudged", "\"warn\""),

@@ -17,7 +17,9 @@ use crate::measure::Metric;
 mod baseline;
 mod setting;
 mod workload;
-pub use baseline::{Against, BaselineSetting, IDENTITY, OnMissing};
+pub use baseline::{
+    Against, BaselineFile, BaselineSetting, Compare, IDENTITY, LEAST_PAIRS, OnMissing, Reference,
+};
 pub use setting::{
     Amount, Capacity, CommandSetting, Dataset, DatasetFormat, DecodeSetting, LengthSetting, Prefix,
     ServeSetting, Slo, TestSetting,
@@ -71,6 +73,8 @@ pub struct Suite {
     pub expectations: Vec<Expectation>,
     /// `[baseline]`.
     pub baseline: BaselineSetting,
+    /// `[compare]`.
+    pub compare: Option<Compare>,
     /// `[[quarantine]]`, in order.
     pub quarantines: Vec<Quarantine>,
     /// `[policy]`.
@@ -262,6 +266,8 @@ pub struct Test {
     pub axes: Vec<Axis>,
     /// `exclude`.
     pub exclude: Vec<Selector>,
+    /// `launches`: how many fresh launches measure each of its cells; at least 1.
+    pub launches: u32,
 }
 
 /// What the values of an axis mean.
@@ -416,11 +422,11 @@ pub enum Limits {
     },
     /// Numbers by one or two axes.
     Grid(Grid),
-    /// A share of what recorded runs had.
+    /// A share of what recorded runs or another variant had.
     Ratio {
         /// The share, with 1 for no change.
         value: f64,
-        /// The recorded runs.
+        /// What it is held against.
         against: Against,
         /// Where it stands.
         place: Place,

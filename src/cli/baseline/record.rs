@@ -97,14 +97,17 @@ pub fn run(args: &Args, global: &Global) -> Exit {
 
 /// The file that a suite names: that of `[baseline]`, else the one that its expectations name.
 fn named(plan: &Plan) -> Option<PathBuf> {
-    use crate::suite::model::Limits;
+    use crate::suite::model::{Limits, Reference};
     if let Some(against) = &plan.suite.baseline.file {
         return Some(against.file.clone());
     }
     let bounds = plan.suite.expectations.iter().flat_map(|expectation| &expectation.bounds);
     let mut files: Vec<&PathBuf> = bounds
         .filter_map(|(_, limits)| match limits {
-            Limits::Ratio { against, .. } => Some(&against.file),
+            Limits::Ratio { against, .. } => match &against.reference {
+                Reference::File(file) | Reference::Git { file, .. } => Some(file),
+                Reference::Variant(_) => None,
+            },
             Limits::Scalar { .. } | Limits::Grid(_) => None,
         })
         .collect();

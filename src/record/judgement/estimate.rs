@@ -3,11 +3,40 @@
 use std::time::Duration;
 
 use super::Sight;
-use crate::judge::{Estimate, interval};
+use crate::judge::ratio::of_launches;
+use crate::judge::{Estimate, Method, interval};
 use crate::measure::{Base, Metric, Observations, Stat};
+use crate::record::run_record::NoiseRecord;
 
 impl Sight<'_> {
-    pub(super) fn estimate(&self, metric: Metric) -> Result<Estimate, String> {
+    /// What is estimated of a metric: of several launches by their spread, where a calibration told how
+    /// launches differ by that, else in the one launch.
+    pub(super) fn estimate(
+        &self,
+        metric: Metric,
+        noise: Option<&NoiseRecord>,
+    ) -> Result<Estimate, String> {
+        let launches = self.launches();
+        if launches.is_empty() && noise.is_none() {
+            return self.of_one(metric);
+        }
+        let values = match launches.as_slice() {
+            [] => vec![self.of_one(metric)?],
+            launches => launches.iter().map(|one| one.of_one(metric)).collect::<Result<_, _>>()?,
+        };
+        let exact = values.iter().all(|one| one.method == Method::Exact);
+        let values: Vec<f64> = values.iter().map(|one| one.value).collect();
+        // Of nothing there is no logarithm, and a calibration tells of logarithms.
+        let known = noise.filter(|_| values.iter().all(|value| *value > 0.0));
+        if exact || (known.is_none() && values.len() == 1) {
+            return self.of_one(metric);
+        }
+        of_launches(&values, known.map(NoiseRecord::noise), self.policy.alpha)
+            .map_err(|why| why.to_string())
+    }
+
+    /// What is estimated of a metric in one launch.
+    pub(super) fn of_one(&self, metric: Metric) -> Result<Estimate, String> {
         let observations = &self.measurement.observations;
         let observed = observations
             .get(&metric.base)

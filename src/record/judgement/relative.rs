@@ -1,27 +1,116 @@
-//! A figure against recorded runs: the ratio, its line, and a gain that makes them out of date.
+//! A figure against recorded runs or another variant: the ratio, its line, and a gain that makes recorded
+//! runs out of date.
 
-use super::Sight;
-use crate::judge::ratio::{against_runs, family_level};
-use crate::judge::{Bound, BoundVerdict, Estimate, Method, limit};
+use super::{Other, Sight};
+use crate::judge::paired::{Pair, fit, log_ratios, order};
+use crate::judge::power::{Design, Question, SURELY, smallest_loss};
+use crate::judge::ratio::{LogMean, Noise, against_runs, family_level};
+use crate::judge::{Bound, BoundVerdict, Estimate, Method, NoData, limit};
 use crate::measure::Metric;
-use crate::record::run_record::{BoundRecord, Judgement, RelativeRecord};
-use crate::record::wording;
+use crate::record::baseline::middle;
+use crate::record::run_record::{BoundRecord, Judgement, RelativeRecord, VariantRecord};
+use crate::record::wording::{self, Compared};
 
 impl Sight<'_> {
-    /// The figure as a ratio to recorded runs, at the level that all comparisons of the plan share.
-    pub(super) fn ratio(
+    /// The figure as a ratio to what it is held against, at the level that all comparisons of the plan
+    /// share.
+    pub(super) fn compared(
+        &self,
+        record: &BoundRecord,
+        relative: &RelativeRecord,
+    ) -> Result<Compared, String> {
+        let level = family_level(self.policy.alpha, relative.comparisons);
+        let own = self.values(record.metric)?;
+        let noise = record.noise.as_ref().map(|noise| noise.noise());
+        let Some(variant) = &relative.variant else {
+            if relative.runs.is_empty() {
+                return Err("not judged: the baseline has none of it".to_owned());
+            }
+            let ratio = against_runs(&relative.runs, &own, noise)
+                .and_then(|ratio| ratio.estimate(level, Method::Baseline))
+                .map_err(|why| why.to_string())?;
+            return Ok(Compared {
+                ratio,
+                whose: "the baseline".to_owned(),
+                middle: middle(&relative.runs),
+                by: wording::runs(relative.runs.len(), own.len()),
+                sees: relative.sees,
+                origin: Some(relative.file.clone()),
+            });
+        };
+        let theirs = self.theirs(record.metric, variant)?;
+        let paired = variant.paired && theirs.len() == own.len();
+        let (found, design, sd) = match paired {
+            true => paired_mean(&theirs, &own, noise),
+            false => unpaired_mean(&theirs, &own, noise),
+        }
+        .map_err(|why| why.to_string())?;
+        let method = if paired { Method::Paired } else { Method::Baseline };
+        let ratio = found.estimate(level, method).map_err(|why| why.to_string())?;
+        let tolerated = record.bound.as_ref().map_or(0.0, |bound| bound.limit.ln().abs());
+        let question = Question { alpha: level, limit: tolerated };
+        Ok(Compared {
+            ratio,
+            whose: variant.name.clone(),
+            middle: middle(&theirs),
+            by: match paired {
+                true => format!("{} pairs", own.len()),
+                false => wording::launches_against(own.len(), theirs.len()),
+            },
+            sees: Some(smallest_loss(design, question, sd, SURELY)),
+            origin: None,
+        })
+    }
+
+    /// The log ratios of each pair.
+    pub(super) fn pair_ratios(
         &self,
         metric: Metric,
-        relative: &RelativeRecord,
-    ) -> Result<Estimate, String> {
-        if relative.runs.is_empty() {
-            return Err("not judged: the baseline has none of it".to_owned());
+        variant: &VariantRecord,
+    ) -> Result<Vec<f64>, String> {
+        let (theirs, own) = (self.theirs(metric, variant)?, self.values(metric)?);
+        let pairs = pairs(&theirs, &own);
+        let ratios = log_ratios(&pairs).map_err(|why| why.to_string())?;
+        Ok(ratios.into_iter().map(|(_, ratio)| ratio).collect())
+    }
+
+    /// What each launch gave.
+    fn values(&self, metric: Metric) -> Result<Vec<f64>, String> {
+        let launches = self.launches();
+        if launches.is_empty() {
+            return self.of_one(metric).map(|own| vec![own.value]);
         }
-        let own = self.estimate(metric)?;
-        let level = family_level(self.policy.alpha, relative.comparisons);
-        against_runs(&relative.runs, &[own.value], None)
-            .and_then(|ratio| ratio.estimate(level, Method::Baseline))
-            .map_err(|why| why.to_string())
+        launches.iter().map(|one| one.of_one(metric).map(|own| own.value)).collect()
+    }
+
+    /// Each launch by itself; none of a cell that is measured once.
+    pub(super) fn launches(&self) -> Vec<Sight<'_>> {
+        let own = self.rounds.map_or(&[][..], |rounds| rounds.own);
+        let of = |measurement| Sight { measurement, rounds: None, extendable: false, ..*self };
+        own.iter().flatten().map(|measurement| of(*measurement)).collect()
+    }
+
+    /// What each launch of another variant gave.
+    fn theirs(&self, metric: Metric, variant: &VariantRecord) -> Result<Vec<f64>, String> {
+        let unknown = || format!("{} has not been measured", variant.name);
+        let others = self.rounds.map(|rounds| rounds.others).ok_or_else(unknown)?;
+        let Other { rounds, gpus } = others.get(&variant.name).ok_or_else(unknown)?;
+        let mut values = Vec::new();
+        for measurement in rounds {
+            let measurement = measurement.ok_or_else(unknown)?;
+            let one = Sight { measurement, rounds: None, extendable: false, gpus: *gpus, ..*self };
+            let found = one.of_one(metric);
+            let found = found.map_err(|why| format!("{} has none: {why}", variant.name))?;
+            values.push(found.value);
+        }
+        Ok(values)
+    }
+
+    /// What a ratio to a variant tolerates, where the variant's figures are not known: as a logarithm.
+    pub(super) fn unpaired_room(&self, record: &BoundRecord) -> Option<f64> {
+        let variant = record.relative.as_ref().and_then(|relative| relative.variant.as_ref());
+        let bound = record.bound.as_ref().filter(|_| variant.is_some() && self.rounds.is_none())?;
+        Some(bound.limit.ln().abs())
     }
 
     /// The one line on a judged bound.
@@ -33,21 +122,19 @@ impl Sight<'_> {
         verdict: BoundVerdict,
         by_point: bool,
     ) -> String {
-        match (&record.relative, self.estimate(record.metric)) {
-            (Some(relative), Ok(own)) => {
-                let value = own.value;
-                wording::ratio(record, relative, value, bound, estimate, verdict, by_point)
+        let compared = record.relative.as_ref().map(|it| (it, self.compared(record, it)));
+        match (compared, self.estimate(record.metric, None)) {
+            (Some((relative, Ok(compared))), Ok(own)) => {
+                wording::ratio(record, relative, own.value, bound, &compared, verdict, by_point)
             }
-            (Some(_), Err(_)) | (None, _) => {
-                wording::bound(record, bound, estimate, verdict, by_point)
-            }
+            (Some(_), _) | (None, _) => wording::bound(record, bound, estimate, verdict, by_point),
         }
     }
 
     /// The figure behind an estimate of a bound, and by how much the estimate moves as it does: a ratio
     /// moves with its figure.
     pub(super) fn figure(&self, record: &BoundRecord, estimate: &Estimate) -> (f64, f64) {
-        match (&record.relative, self.estimate(record.metric)) {
+        match (&record.relative, self.estimate(record.metric, None)) {
             (None, _) => (estimate.value, 1.0),
             (Some(_), Ok(own)) if own.value != 0.0 => (own.value, estimate.value / own.value),
             (Some(_), _) => (0.0, 1.0),
@@ -57,8 +144,9 @@ impl Sight<'_> {
     /// A gain as large as the loss that would fail means that the recorded runs are out of date.
     pub(super) fn warn_of_gains(&self, judgement: &mut Judgement) {
         for (record, judged) in self.cell.bounds.iter().zip(&judgement.bounds) {
+            let recorded = record.relative.as_ref().filter(|relative| relative.variant.is_none());
             if let (Some(bound), Some(_), Some(estimate)) =
-                (&record.bound, &record.relative, &judged.estimate)
+                (&record.bound, recorded, &judged.estimate)
                 && limit::gained(estimate, bound)
             {
                 let words = format!(
@@ -69,4 +157,30 @@ impl Sight<'_> {
             }
         }
     }
+}
+
+/// The mean log ratio of pairs, how it was planned, and the spread of one observation.
+type Found = (LogMean, Design, f64);
+
+fn pairs(theirs: &[f64], own: &[f64]) -> Vec<Pair> {
+    let both = (0..).zip(theirs.iter().zip(own));
+    both.map(|(at, (baseline, candidate))| Pair {
+        order: order(at),
+        baseline: *baseline,
+        candidate: *candidate,
+    })
+    .collect()
+}
+
+fn paired_mean(theirs: &[f64], own: &[f64], noise: Option<Noise>) -> Result<Found, NoData> {
+    let fit = fit(&log_ratios(&pairs(theirs, own))?)?;
+    let mean = fit.log_mean(noise);
+    let design = Design { factor: fit.factor, df: mean.df };
+    Ok((mean, design, mean.error / fit.factor.sqrt()))
+}
+
+fn unpaired_mean(theirs: &[f64], own: &[f64], noise: Option<Noise>) -> Result<Found, NoData> {
+    let mean = against_runs(theirs, own, noise)?;
+    let factor = 1.0 / theirs.len() as f64 + 1.0 / own.len() as f64;
+    Ok((mean, Design { factor, df: mean.df }, mean.error / factor.sqrt()))
 }

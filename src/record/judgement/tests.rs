@@ -29,6 +29,7 @@ fn policy() -> Policy {
 fn floor(metric: &str, target: f64, line: u32) -> BoundRecord {
     let limit = target * 0.95;
     BoundRecord {
+        noise: None,
         name: None,
         metric: metric.parse().unwrap(),
         bound: Some(Bound { side: Side::Min, target, limit }),
@@ -50,6 +51,7 @@ fn over_capacity(line: u32) -> BoundRecord {
 
 fn cell(bounds: Vec<BoundRecord>) -> PlannedCellRecord {
     PlannedCellRecord {
+        rounds: 1,
         id: "context=8K,concurrency=128".into(),
         test: "decode".into(),
         kind: TestKind::Decode,

@@ -44,13 +44,20 @@ fn shard(index: u32) -> RunHeader {
 
 fn finished(cell: usize) -> Event {
     let state = CellState::Measured(Box::default());
-    Event::CellFinished { cell, state, seconds: 2.0 + cell as f64 }
+    Event::CellFinished { round: 0, cell, state, seconds: 2.0 + cell as f64 }
 }
 
 fn ready(launch: usize) -> [Event; 2] {
     let log = Some("engine.log".to_owned());
     [
-        Event::LaunchStarted { launch, command: vec!["serve".into()], log, ordinal: 0, at: 0.0 },
+        Event::LaunchStarted {
+            round: 0,
+            launch,
+            command: vec!["serve".into()],
+            log,
+            ordinal: 0,
+            at: 0.0,
+        },
         Event::LaunchReady { launch, ready_time: 1.0, facts: Default::default(), warnings: vec![] },
     ]
 }
@@ -272,7 +279,7 @@ fn what_figures_belong_to_is_what_the_shards_agree_on() {
 fn shards_that_were_held_against_other_runs_are_foreign() {
     let relative = |runs: &[f64], sees| {
         let (file, runs) = ("b.jsonl".into(), runs.to_vec());
-        RelativeRecord { file, runs, comparisons: 3, recorded: false, sees }
+        RelativeRecord { variant: None, file, runs, comparisons: 3, recorded: false, sees }
     };
     let held = |second: RelativeRecord| {
         let mut all = whole();
@@ -283,6 +290,7 @@ fn shards_that_were_held_against_other_runs_are_foreign() {
             let cells = header.cells.iter_mut().chain(&mut part.elsewhere.cells);
             for cell in cells {
                 cell.bounds.push(BoundRecord {
+                    noise: None,
                     name: None,
                     metric: "output-throughput".parse().unwrap(),
                     bound: None,

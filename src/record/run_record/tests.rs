@@ -5,6 +5,7 @@ use crate::suite::model::{InconclusivePolicy, UnjudgedPolicy};
 
 fn planned(launch: usize, id: &str) -> PlannedCellRecord {
     PlannedCellRecord {
+        rounds: 1,
         id: id.into(),
         test: "decode".into(),
         kind: TestKind::Decode,
@@ -27,6 +28,7 @@ pub(crate) fn header() -> RunHeader {
         place: Place::default(),
     };
     RunHeader {
+        compare: None,
         format: 1,
         tokgate: "0.1.0".into(),
         run_id: "r1".into(),
@@ -62,7 +64,7 @@ fn finished(cell: usize) -> Event {
     let mut measurement = Measurement::default();
     measurement.observations.insert(Base::MeasuredTime, Observations::Exact(30.0));
     let state = CellState::Measured(Box::new(measurement));
-    Event::CellFinished { cell, state, seconds: 31.5 }
+    Event::CellFinished { round: 0, cell, state, seconds: 31.5 }
 }
 
 fn failed(launch: usize) -> Event {
@@ -80,6 +82,7 @@ fn failed(launch: usize) -> Event {
 fn started(launch: usize) -> Event {
     let command = vec!["vllm".to_owned()];
     Event::LaunchStarted {
+        round: 0,
         launch,
         command,
         log: Some("engine-old.log".into()),

@@ -1,4 +1,5 @@
-//! `[baseline]`, and the bounds that are shares of what recorded runs had.
+//! `[baseline]` and `[compare]`, and the bounds that are shares of what recorded runs or another
+//! variant had.
 
 use std::ops::Range;
 
@@ -6,8 +7,11 @@ use super::Checker;
 use crate::judge::Side;
 use crate::measure::Metric;
 use crate::measure::metric::Direction;
-use crate::suite::file::{At, BaselineTable, ExpectTable};
-use crate::suite::model::{Against, BaselineSetting, IDENTITY, Limits};
+use crate::suite::defaults;
+use crate::suite::file::{AgainstTable, At, BaselineTable, CompareTable, ExpectTable};
+use crate::suite::model::{
+    Against, BaselineFile, BaselineSetting, Compare, IDENTITY, LEAST_PAIRS, Limits, Reference,
+};
 use crate::suite::problem::Problem;
 
 impl Checker<'_> {
@@ -16,7 +20,8 @@ impl Checker<'_> {
         let mut setting = BaselineSetting::default();
         let Some(table) = table else { return setting };
         let baseline = &table.value;
-        setting.file = baseline.file.as_ref().and_then(|at| self.against(at));
+        setting.file = baseline.file.as_ref().and_then(|at| self.baseline_file(at));
+        setting.noise = baseline.noise.as_ref().and_then(|at| self.baseline_file(at));
         setting.on_missing = baseline.on_missing.as_ref().map(|at| at.value).unwrap_or_default();
         if let Some(keys) = &baseline.identity {
             setting.identity.clear();
@@ -43,7 +48,7 @@ impl Checker<'_> {
         setting
     }
 
-    fn against(&mut self, at: &At<String>) -> Option<Against> {
+    fn baseline_file(&mut self, at: &At<String>) -> Option<BaselineFile> {
         if at.value.trim().is_empty() {
             self.say(
                 Problem::at("baseline-file", at.span.clone(), "an empty text names no file")
@@ -55,10 +60,162 @@ impl Checker<'_> {
             return None;
         }
         let folder = self.source.file(at.span.start).and_then(|file| file.folder.clone());
-        Some(Against {
+        Some(BaselineFile {
             file: folder.unwrap_or_default().join(&at.value),
             place: self.place(&at.span),
         })
+    }
+
+    /// `[compare]`: two variants, and how many pairs of them.
+    pub(super) fn compare_table(
+        &mut self,
+        table: Option<&At<CompareTable>>,
+        variants: &[String],
+    ) -> Option<Compare> {
+        let table = table?;
+        let compare = &table.value;
+        let of = |checker: &mut Self, key: &str, name: &Option<At<String>>| match name {
+            Some(at) => checker.variant(at, variants).map(|index| (index, at.span.clone())),
+            None => {
+                checker.missing(
+                    key,
+                    table.span.clone(),
+                    &format!("`[compare]` has no `{key}`"),
+                    &format!("name a variant, like `{key} = \"old\"`"),
+                );
+                None
+            }
+        };
+        let baseline = of(self, "baseline", &compare.baseline);
+        let candidate = of(self, "candidate", &compare.candidate);
+        let pairs = compare.pairs.as_ref().map_or(defaults::PAIRS, |at| at.value.0);
+        if let Some(at) = compare.pairs.as_ref()
+            && (pairs < LEAST_PAIRS || !pairs.is_multiple_of(2))
+        {
+            let message = format!("{pairs} pairs are no whole ABBA blocks that show their noise");
+            let next = pairs.max(LEAST_PAIRS).next_multiple_of(2);
+            self.say(
+                Problem::at("pairs", at.span.clone(), message)
+                    .help(format!("write an even number, at least 4: `pairs = {next}`")),
+            );
+        }
+        let mean = compare.min_mean_ratio.as_ref().and_then(|at| {
+            if at.value.is_finite() && at.value > 0.0 && at.value <= 1.0 {
+                return Some((at.value, self.place(&at.span)));
+            }
+            let message = format!("{} is no share that a mean ratio must reach", at.value);
+            self.say(
+                Problem::at("ratio-range", at.span.clone(), message)
+                    .help("write at most 1: `min-mean-ratio = 0.99` tolerates a loss of 1 %"),
+            );
+            None
+        });
+        let ((baseline, _), (candidate, span)) = (baseline?, candidate?);
+        if baseline == candidate {
+            self.say(
+                Problem::at("compare-itself", span, "a variant is no candidate against itself")
+                    .help(
+                        "name two variants; to see the noise alone, let both have the same engine",
+                    ),
+            );
+            return None;
+        }
+        Some(Compare {
+            baseline,
+            candidate,
+            pairs,
+            min_mean_ratio: mean,
+            place: self.place(&table.span),
+            span: table.span.clone(),
+        })
+    }
+
+    /// The index of a variant by name.
+    fn variant(&mut self, at: &At<String>, variants: &[String]) -> Option<u32> {
+        let found = variants.iter().position(|name| *name == at.value);
+        if found.is_none() && self.kept(&["variant"]) {
+            let names: Vec<&str> = variants.iter().map(String::as_str).collect();
+            let help = match names.as_slice() {
+                [] => format!("declare it: [variant.{}]", at.value),
+                names => super::hint(&at.value, names, "variants are"),
+            };
+            let message = format!("there is no variant `{}`", at.value);
+            self.say(Problem::at("unknown-variant", at.span.clone(), message).help(help));
+        }
+        found.and_then(|index| u32::try_from(index).ok())
+    }
+
+    /// What `against` names: one of a file, a revision of a file, and a variant.
+    fn reference(&mut self, table: &At<AgainstTable>, variants: &[String]) -> Option<Against> {
+        let against = &table.value;
+        let place = self.place(&table.span);
+        if let Some(variant) = &against.variant {
+            if let Some(other) = against.file.as_ref().or(against.git.as_ref()) {
+                self.say(
+                    Problem::at(
+                        "against-twice",
+                        other.span.clone(),
+                        "a ratio is held against one thing, and a variant is no file",
+                    )
+                    .help("leave this out, or `variant`"),
+                );
+                return None;
+            }
+            let index = self.variant(variant, variants)?;
+            return Some(Against { reference: Reference::Variant(index), place });
+        }
+        let file = match &against.file {
+            Some(file) => self.baseline_file(file).map(|file| file.file),
+            None => {
+                self.baseline.file.clone().map(|file| file.file).filter(|_| against.git.is_some())
+            }
+        };
+        match (file, &against.git) {
+            (Some(file), None) => Some(Against { reference: Reference::File(file), place }),
+            (Some(file), Some(git)) => {
+                if git.value.trim().is_empty() || git.value.starts_with('-') {
+                    let message = format!("`{}` is no revision", git.value);
+                    self.say(
+                        Problem::at("git-revision", git.span.clone(), message)
+                            .help("write a branch, tag or commit, like `git = \"main\"`"),
+                    );
+                    return None;
+                }
+                let reference = Reference::Git { revision: git.value.clone(), file };
+                Some(Against { reference, place })
+            }
+            // Of a key that can't be there an error has been said.
+            (None, _) if !self.kept(&["file", "git", "variant", "baseline"]) => None,
+            (None, _) if against.file.is_some() => None,
+            (None, Some(git)) => {
+                self.missing(
+                    "file",
+                    git.span.clone(),
+                    "a revision of which file?",
+                    "write `against = { git = \"main\", file = \"baselines/h200.jsonl\" }`, or that file once for all in [baseline]",
+                );
+                None
+            }
+            (None, None) => {
+                self.missing(
+                    "file",
+                    table.span.clone(),
+                    "`against` names nothing",
+                    "write one of { file = \"baselines/h200.jsonl\" }, { git = \"main\" } and { variant = \"old\" }",
+                );
+                None
+            }
+        }
+    }
+
+    /// What ratios are held against that name nothing.
+    fn usual_reference(&self) -> Option<Against> {
+        if let Some(compare) = &self.compare {
+            let reference = Reference::Variant(compare.baseline);
+            return Some(Against { reference, place: compare.place.clone() });
+        }
+        let BaselineFile { file, place } = self.baseline.file.clone()?;
+        Some(Against { reference: Reference::File(file), place })
     }
 
     /// The bounds `min-ratio` and `max-ratio` of an expectation, and whether one is written.
@@ -66,6 +223,7 @@ impl Checker<'_> {
         &mut self,
         table: &At<ExpectTable>,
         metric: Metric,
+        variants: &[String],
     ) -> (Vec<(Side, Limits)>, bool) {
         let expect = &table.value;
         let asked: Vec<(Side, &At<f64>)> =
@@ -85,21 +243,8 @@ impl Checker<'_> {
                 );
                 return (Vec::new(), false);
             }
-            Some(against) => match &against.value.file {
-                Some(file) => self.against(file),
-                // Of a key that can't be there an error has been said.
-                None if !self.kept(&["git", "variant"]) => None,
-                None => {
-                    self.missing(
-                        "file",
-                        against.span.clone(),
-                        "`against` has no `file`",
-                        "write the file of recorded runs, like `against = { file = \"baselines/h200.jsonl\" }`",
-                    );
-                    None
-                }
-            },
-            None => self.baseline.file.clone(),
+            Some(against) => self.reference(against, variants),
+            None => self.usual_reference(),
         };
         if let (Some((_, first)), None, None, true) =
             (asked.first(), &against, &expect.against, self.kept(&["against", "baseline", "file"]))

@@ -269,7 +269,7 @@ impl Checker<'_> {
                 (side, Limits::Scalar { value: number, place, span: value.span.clone() })
             }));
         }
-        let (ratios, relative) = self.ratios(table, metric);
+        let (ratios, relative) = self.ratios(table, metric, scope.variants);
         bounds.extend(ratios);
         if !written && !relative && self.kept(&["min", "max", "min-ratio", "max-ratio"]) {
             let key = if right == Side::Min { "min" } else { "max" };

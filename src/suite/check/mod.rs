@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::file::{At, File};
-use super::model::{BaselineSetting, EngineSource, Place, Setting, SimClock, Suite, Test};
+use super::model::{BaselineSetting, Compare, EngineSource, Place, Setting, SimClock, Suite, Test};
 use super::name;
 use super::problem::Problem;
 use super::source::SourceMap;
@@ -68,6 +68,7 @@ pub fn check(
         broken_tests: false,
         broken_axes: BTreeSet::new(),
         baseline: BaselineSetting::default(),
+        compare: None,
     };
     let suite = checker.suite(typed);
     (suite, checker.problems)
@@ -83,6 +84,8 @@ struct Checker<'a> {
     broken_axes: BTreeSet<String>,
     /// `[baseline]`, whose file is what ratios are held against where they name none.
     baseline: BaselineSetting,
+    /// `[compare]`, whose baseline is what ratios are held against where they name nothing.
+    compare: Option<Compare>,
 }
 
 impl Checker<'_> {
@@ -151,6 +154,7 @@ impl Checker<'_> {
         self.within_reach(&settings, &tests);
         let per_gpu = whole && settings.iter().all(|setting| setting.engine.gpus.is_some());
         self.baseline = self.baseline_table(main.baseline.as_ref());
+        self.compare = self.compare_table(main.compare.as_ref(), &variants);
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
         let quarantines = self.quarantines(main, &tests, &variants);
         let policy = self.policy(main.policy.as_ref());
@@ -167,6 +171,7 @@ impl Checker<'_> {
             tests,
             expectations,
             baseline: self.baseline.clone(),
+            compare: self.compare.clone(),
             quarantines,
             policy,
             select,

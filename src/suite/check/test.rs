@@ -105,6 +105,7 @@ impl Checker<'_> {
             spans,
             axes,
             exclude: Vec::new(),
+            launches: test.launches.as_ref().map_or(defaults::LAUNCHES, |at| at.value.0),
         };
         found.exclude =
             test.exclude.iter().filter_map(|table| self.exclude(table, &found, variants)).collect();
@@ -391,6 +392,7 @@ fn keys(test: &TestTable) -> Vec<KeyOfKinds<'_>> {
         ("metrics", &[Command], test.metrics.0.first().map(|(name, _)| &name.span)),
         ("timeout", &[Command], span(&test.timeout)),
         ("repeat", &[Serve, Command], span(&test.repeat)),
+        ("launches", &TestKind::ALL, span(&test.launches)),
     ]
 }
 

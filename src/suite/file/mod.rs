@@ -62,6 +62,8 @@ pub struct File {
     pub baseline: Option<At<BaselineTable>>,
     /// Named overrides of single values of engine, model and vars; each variant is an engine of its own.
     pub variant: Entries<At<VariantTable>>,
+    /// Two variants measured one beside the other, in pairs of fresh launches.
+    pub compare: Option<At<CompareTable>>,
     /// Cells that are known to fail.
     pub quarantine: Vec<At<QuarantineTable>>,
     /// How verdicts are made.
@@ -273,6 +275,8 @@ pub struct TestTable {
     pub slo: Option<At<SloTable>>,
     /// serve, command: how often it is done in one launch; default 1.
     pub repeat: Option<At<Whole>>,
+    /// How many fresh launches of the engine measure each cell, whose spread enters the interval; default 1.
+    pub launches: Option<At<Whole>>,
     /// command: what is run, a template that sees the cell and where the engine answers.
     pub command: Option<At<CommandValue>>,
     /// command: the JSON file that it writes, below `{{ cell.dir }}`, a template.
@@ -363,7 +367,7 @@ pub struct ExpectTable {
     #[schemars(extend("x-expects" = "a share like 1.03"))]
     pub max_ratio: Option<At<f64>>,
     /// What `min-ratio` or `max-ratio` is held against; default: the file of `[baseline]`.
-    #[schemars(extend("x-expects" = "a table like { file = \"baselines/h200.jsonl\" }"))]
+    #[schemars(extend("x-expects" = "a table like { file = \"baselines/h200.jsonl\" }, { git = \"main\" } or { variant = \"old\" }"))]
     pub against: Option<At<AgainstTable>>,
     /// How far the figure may fall short of the number, like `"5%"`; default none.
     pub slack: Option<At<PercentText>>,
@@ -377,6 +381,26 @@ pub struct ExpectTable {
 pub struct AgainstTable {
     /// A file of recorded runs, relative to this one; `tokgate baseline record` writes it.
     pub file: Option<At<String>>,
+    /// A git revision, like `"main"`: the file (default that of `[baseline]`) as it stands there.
+    pub git: Option<At<String>>,
+    /// A variant of this suite, measured in the same run.
+    pub variant: Option<At<String>>,
+}
+
+/// Two variants measured one beside the other, in whole ABBA blocks of fresh launches.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(extend("required" = ["baseline", "candidate"]))]
+pub struct CompareTable {
+    /// The variant that is held against.
+    pub baseline: Option<At<String>>,
+    /// The variant that is judged.
+    pub candidate: Option<At<String>>,
+    /// How many pairs of launches; even, at least 4; default 4.
+    pub pairs: Option<At<Whole>>,
+    /// At least so much of the baseline on average over all cells, as a share; absent: reported only.
+    #[schemars(extend("x-expects" = "a share like 0.99"))]
+    pub min_mean_ratio: Option<At<f64>>,
 }
 
 /// Recorded runs, and what they must have in common with this one.
@@ -387,6 +411,9 @@ pub struct BaselineTable {
     pub file: Option<At<String>>,
     /// What must be the same there and here; default GPU, number of GPUs, model and quantization.
     pub identity: Option<At<Vec<At<String>>>>,
+    /// How much launches differ, as `tokgate calibrate` measured and wrote it, relative to this one; where it
+    /// tells of a figure, its interval is that of launches and not of the one launch alone.
+    pub noise: Option<At<String>>,
     /// What a cell that the file lacks leads to; default `error`.
     pub on_missing: Option<At<OnMissing>>,
 }

@@ -7,6 +7,7 @@ use crate::record::run_record::RelativeRecord;
 fn ratio(comparisons: u64) -> BoundRecord {
     let runs = [-0.01f64, -0.005, 0.0, 0.005, 0.01].map(|log| 7302.0 * log.exp());
     let relative = RelativeRecord {
+        variant: None,
         file: "b.jsonl".into(),
         runs: runs.to_vec(),
         comparisons,
