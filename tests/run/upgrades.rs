@@ -1,12 +1,16 @@
 //! What verdicts on upgrades are worth: the rules over pairs, on numbers out of a generator.
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::upgrades::rules::{
-    ALPHA, Coverage, Noise, Share, chance, level, mean_ratio, paired, ratio, threshold, uncorrected,
+    ALPHA, Coverage, Noise, Said, Share, chance, level, mean_ratio, paired, ratio, threshold,
+    uncorrected,
 };
-use crate::upgrades::{CELLS, Change, LEAST, LEAST_MEAN, SLOWER};
+use crate::upgrades::{CELLS, Change, LEAST, LEAST_MEAN, SLOWER, drive};
 
 const NOISE: Noise = Noise { launch: 0.01, cell: 0.005 };
 
@@ -70,5 +74,25 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
     for found in [of_cells, of_means] {
         let (value, error) = found.value();
         assert!((value - 0.9).abs() <= 3.0 * error, "{value} ± {error}");
+    }
+}
+
+/// In short what `benches/upgrades.rs` does with hundreds: the suite, both engines, `tokgate run`.
+#[test]
+fn upgrades_are_judged_as_their_truth_is() {
+    // The one cell that changed is named, and the mean of all is none the wiser.
+    let one = Change::OneCell(0.05);
+    for (change, seed, named, whole) in [
+        (Change::None, 1, false, false),
+        (one, 4, true, false),
+        (Change::All(0.02), 3, false, true),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let tokgate = Command::new(env!("CARGO_BIN_EXE_tokgate"));
+        let upgrade = drive::carry_out(tokgate, folder.path(), change, 8, seed).unwrap();
+        let wanted: BTreeSet<usize> = named.then_some(SLOWER).into_iter().collect();
+        assert_eq!(upgrade.said, Said { named: wanted, whole }, "{}", change.words());
+        // The rules of the bench are those of the program.
+        assert_eq!(upgrade.said, paired(&upgrade.cells, LEAST, LEAST_MEAN), "{}", change.words());
     }
 }

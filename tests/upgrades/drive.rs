@@ -23,15 +23,16 @@ pub fn carry_out(
     seed: u64,
 ) -> Result<Upgrade, String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let suite = SUITE.replace("pairs = 8", &format!("pairs = {pairs}"));
     for (name, text) in
-        [("suite.toml", SUITE), ("old.toml", ENGINE), ("new.toml", &change.profile())]
+        [("suite.toml", suite.as_str()), ("old.toml", ENGINE), ("new.toml", &change.profile())]
     {
         std::fs::write(folder.join(name), text).map_err(wrong)?;
     }
-    let (pairs, seed) = (format!("compare.pairs={pairs}"), seed.to_string());
+    let seed = seed.to_string();
     tokgate.current_dir(folder).stdin(Stdio::null());
     tokgate.args(["run", "suite.toml", "--out", "out", "--no-progress"]);
-    let output = tokgate.args(["--set", &pairs, "--seed", &seed]).output().map_err(wrong)?;
+    let output = tokgate.args(["--seed", &seed]).output().map_err(wrong)?;
     let told = |what: &str| {
         let said = String::from_utf8_lossy(&output.stderr);
         format!("seed {seed}, {}, {}: {what}\n{said}", change.words(), output.status)
