@@ -15,5 +15,6 @@ mod soak;
 mod spoiled;
 mod suite;
 mod toy;
+mod upgrades;
 mod wild;
 mod wire;

@@ -27,5 +27,6 @@ mod sharded;
 mod simulated;
 mod slowed;
 mod told;
+mod upgrades;
 mod variants;
 pub mod written;
