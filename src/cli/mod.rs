@@ -20,7 +20,9 @@ mod limit;
 mod list;
 mod lock;
 mod merge;
+mod offer;
 mod onlooker;
+mod pipeline;
 mod provenance;
 mod reference;
 mod remedy;
@@ -33,6 +35,7 @@ mod selftest;
 mod shape;
 mod shard;
 mod share;
+mod trial;
 mod voice;
 
 use exit::Exit;
@@ -136,7 +139,9 @@ enum Command {
     Check(check::Args),
     /// List launches and cells with the limits that bind them
     List(list::Args),
-    /// Write a commented suite that runs as written
+    /// Measure an engine without a suite: two minutes of prefill and decode, and a suite to keep
+    Try(trial::Args),
+    /// Write a commented suite that runs as written, with --ci a pipeline that runs it
     Init(init::Args),
     /// Write the JSON Schemas of suite, record and baseline
     Schema(schema::Args),
@@ -216,6 +221,7 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run(&args, global),
         Command::Check(args) => check::run(&args, global).into(),
         Command::List(args) => list::run(&args, global).into(),
+        Command::Try(args) => trial::run(&args, global).into(),
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
         Command::Baseline(args) => baseline::run(&args, global).into(),

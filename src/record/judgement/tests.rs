@@ -6,7 +6,7 @@ use crate::load::FailureClass;
 use crate::measure::validity;
 use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
-use crate::suite::model::Place;
+use crate::suite::model::{InconclusivePolicy, Place, UnjudgedPolicy};
 
 mod relative;
 
