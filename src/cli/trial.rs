@@ -283,7 +283,7 @@ fn tell(portrait: &Portrait, pace: &Pace, sizes: &Sizes) {
         "about {} prompt tok/s and {} tok/s of one stream; {} cells, about {}",
         print_number(pace.prefill, 0),
         print_number(pace.decode, 0),
-        sizes.prefill.len() + sizes.contexts.len() * sizes.streams.len(),
+        sizes.cells(),
         crate::report::count::elapsed(sizes.seconds)
     ));
 }

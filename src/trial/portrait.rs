@@ -269,3 +269,6 @@ async fn only_chats(approach: &Approach<'_>, remote: &Remote) -> Result<bool, Re
     }
     Err(Refusal::Mute { told: "it has neither /v1/completions nor /v1/chat/completions".to_owned() })
 }
+
+#[cfg(test)]
+mod tests;
