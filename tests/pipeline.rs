@@ -21,9 +21,14 @@ fn written(service: &str, path: &str) -> (Project, String) {
 
 #[test]
 fn each_service_gets_its_file() {
-    for (service, path) in [("github", GITHUB), ("gitlab", ".gitlab-ci.yml"), ("jenkins", "Jenkinsfile")] {
+    for (service, path) in
+        [("github", GITHUB), ("gitlab", ".gitlab-ci.yml"), ("jenkins", "Jenkinsfile")]
+    {
         let (project, text) = written(service, path);
-        assert!(text.contains("tokgate run gate.toml --out tokgate-out/ci --resume auto"), "{text}");
+        assert!(
+            text.contains("tokgate run gate.toml --out tokgate-out/ci --resume auto"),
+            "{text}"
+        );
         for part in ["junit", "tokgate-out/ci", "baselines"] {
             assert!(text.contains(part), "{service}: {part}");
         }
@@ -53,7 +58,11 @@ fn what_is_there_is_not_replaced() {
     assert!(refused.stderr.contains("not replaced"), "{}", refused.stderr);
     let ran = project.tokgate(&["init", "gate.toml", "--ci", "gitlab"]).exits(0);
     assert!(ran.stdout.contains("gate.toml: is there already and stays"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("include: [{ local: .gitlab/tokgate.gitlab-ci.yml }]"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("include: [{ local: .gitlab/tokgate.gitlab-ci.yml }]"),
+        "{}",
+        ran.stdout
+    );
     project.tokgate(&["init", "gate.toml", "--ci", "jenkins"]).exits(0);
     let again = project.tokgate(&["init", "gate.toml", "--ci", "jenkins"]).exits(20);
     assert!(again.stderr.contains("Jenkinsfile.tokgate is there already"), "{}", again.stderr);
@@ -142,8 +151,12 @@ fn yaml(text: &str) -> Option<serde_json::Value> {
     let file = std::fs::File::open(dir.path().join("in.yml")).unwrap();
     let output = Command::new("python3").args(["-c", reader]).stdin(file).output();
     match output {
-        Ok(output) if output.status.success() => Some(serde_json::from_slice(&output.stdout).unwrap()),
-        Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("No module named 'yaml'") => {
+        Ok(output) if output.status.success() => {
+            Some(serde_json::from_slice(&output.stdout).unwrap())
+        }
+        Ok(output)
+            if !String::from_utf8_lossy(&output.stderr).contains("No module named 'yaml'") =>
+        {
             panic!("no YAML: {}", String::from_utf8_lossy(&output.stderr))
         }
         Ok(_) | Err(_) => {
@@ -198,8 +211,16 @@ fn gitlab_reads_a_job() {
     assert_eq!(job["cache"].as_array().unwrap().len(), 2);
     assert!(job["cache"].as_array().unwrap().iter().all(|cache| cache["when"] == "always"));
     let known = [
-        "stage", "tags", "timeout", "resource_group", "rules", "cache", "script", "allow_failure",
-        "retry", "artifacts",
+        "stage",
+        "tags",
+        "timeout",
+        "resource_group",
+        "rules",
+        "cache",
+        "script",
+        "allow_failure",
+        "retry",
+        "artifacts",
     ];
     for key in job.as_object().unwrap().keys() {
         assert!(known.contains(&key.as_str()), "{key}");
@@ -209,11 +230,8 @@ fn gitlab_reads_a_job() {
 #[test]
 fn the_jenkinsfile_is_balanced() {
     let text = std::fs::read_to_string(shipped("src/cli/pipeline/Jenkinsfile")).unwrap();
-    let code: String = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap())
-        .collect::<Vec<_>>()
-        .join("\n");
+    let code: String =
+        text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
     for (open, close) in [('{', '}'), ('(', ')'), ('[', ']')] {
         assert_eq!(code.matches(open).count(), code.matches(close).count(), "{open}{close}");
     }

@@ -23,7 +23,8 @@ struct Engine {
 impl Engine {
     fn start(project: &Project, more: &[&str]) -> Engine {
         let port = free_port();
-        let mut command = project.command(&["sim", "--model", "org/model", "--port", &port.to_string()]);
+        let mut command =
+            project.command(&["sim", "--model", "org/model", "--port", &port.to_string()]);
         let child = command.args(more).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         eventually("the engine serves", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Engine { child, url: format!("http://127.0.0.1:{port}") }
@@ -61,13 +62,14 @@ fn an_endpoint_becomes_a_suite_that_it_keeps() {
     assert!(ran.read("report.html").contains("</html>"));
     assert!(ran.having("measured").len() >= 2, "{:?}", ran.verdicts());
     let suite = std::fs::read_to_string(project.path().join("gate.toml")).unwrap();
-    for part in ["name = \"gate\"", &engine.url, "slack = ", "min.grid", "max.grid", "tokgate selftest"] {
+    for part in
+        ["name = \"gate\"", &engine.url, "slack = ", "min.grid", "max.grid", "tokgate selftest"]
+    {
         assert!(suite.contains(part), "{part}:\n{suite}");
     }
     holds(&project, "gate.toml");
     // A limit that nothing could break is none: half as fast is noticed.
-    let selftest =
-        project.tokgate(&["selftest", "tokgate-out/gate", "--worse", "80%"]);
+    let selftest = project.tokgate(&["selftest", "tokgate-out/gate", "--worse", "80%"]);
     assert_eq!(selftest.code, 0, "{}", selftest.stdout);
 }
 
@@ -96,6 +98,70 @@ fn without_a_terminal_and_without_write_nothing_is_written_but_said() {
     assert!(!project.path().join("tokgate.toml").exists());
 }
 
+/// A trial in a terminal, in which somebody answers: each answer to the question that ends like this. The exit
+/// code, and what stood on the screen.
+fn in_a_terminal(project: &Project, url: &str, answers: &[(&str, Answer)]) -> (i32, String) {
+    let (master, slave) = crate::faults::orphaned::terminal();
+    let mut command = project.command(&[&SHORT[..], &["--url", url]].concat());
+    command.env("TERM", "xterm");
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let (mut screen, mut keys) = (master.try_clone().unwrap(), master);
+    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    let mut left = answers.iter();
+    let mut next = left.next();
+    // A terminal that nobody has open any more is an error to its reader.
+    while let Ok(n) = screen.read(&mut buffer) {
+        seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
+        if let Some((question, answer)) = next
+            && seen.trim_end().ends_with(question)
+        {
+            match answer {
+                Answer::Line(line) => keys.write_all(format!("{line}\n").as_bytes()).unwrap(),
+                Answer::Interrupt => {
+                    let pid = rustix::process::Pid::from_child(&child);
+                    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+                }
+            }
+            next = left.next();
+        }
+    }
+    assert!(next.is_none(), "not asked: {seen}");
+    (child.wait().unwrap().code().unwrap_or(-1), seen)
+}
+
+enum Answer {
+    Line(&'static str),
+    Interrupt,
+}
+
+#[test]
+fn a_terminal_is_asked() {
+    let project = Project::new();
+    project.file("there.toml", "mine");
+    let engine = Engine::start(&project, &[]);
+    let answers = [
+        ("[y/N]", Answer::Line("y")),
+        ("Path [tokgate.toml]:", Answer::Line("there.toml")),
+        ("Path [tokgate.toml]:", Answer::Line("")),
+    ];
+    let (code, seen) = in_a_terminal(&project, &engine.url, &answers);
+    assert_eq!(code, 0, "{seen}");
+    assert!(seen.contains("there.toml is there already"), "{seen}");
+    assert_eq!(std::fs::read_to_string(project.path().join("there.toml")).unwrap(), "mine");
+    holds(&project, "tokgate.toml");
+}
+
+#[test]
+fn a_question_ends_with_an_interrupt_and_nothing_is_written() {
+    let project = Project::new();
+    let engine = Engine::start(&project, &[]);
+    let (code, seen) = in_a_terminal(&project, &engine.url, &[("[y/N]", Answer::Interrupt)]);
+    assert_eq!(code, 130, "{seen}");
+    assert!(!project.path().join("tokgate.toml").exists());
+}
+
 #[test]
 fn a_key_is_named_and_never_written() {
     let project = Project::new();
@@ -108,7 +174,8 @@ fn a_key_is_named_and_never_written() {
     assert!(unset.stderr.contains("NOT_SET is not set"), "{}", unset.stderr);
 
     let run = |key: &str, more: &[&str]| {
-        let mut command = project.command(&[&SHORT[..], &url, &["--api-key-env", "MY_KEY"], more].concat());
+        let mut command =
+            project.command(&[&SHORT[..], &url, &["--api-key-env", "MY_KEY"], more].concat());
         project.ran(command.env("MY_KEY", key).output().unwrap())
     };
     let wrong = run("another-key", &[]).exits(22);
@@ -125,9 +192,33 @@ fn a_key_is_named_and_never_written() {
 }
 
 #[test]
+fn an_interrupt_while_the_engine_starts_leaves_nothing() {
+    let project = Project::new();
+    // Seconds that nobody else sleeps.
+    let mark = format!("9{}", std::process::id());
+    let lives = || {
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let lines = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+        let words = format!("sleep\0{mark}\0").into_bytes();
+        lines.filter(|line| line.starts_with(&words)).count() > 0
+    };
+    let script = format!("sleep {mark}; : {{{{ port }}}}");
+    let mut command = project.command(&["try", "--", "sh", "-c", &script]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the engine starts", lives);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    project.ran(child.wait_with_output().unwrap()).exits(130);
+    assert!(!lives());
+}
+
+#[test]
 fn a_secret_in_the_command_is_refused() {
     let project = Project::new();
-    let ran = tried(&project, &["--", "vllm", "serve", "m", "--api-key", "sk-1234567890abcdef", "--port", "1"]);
+    let ran = tried(
+        &project,
+        &["--", "vllm", "serve", "m", "--api-key", "sk-1234567890abcdef", "--port", "1"],
+    );
     let ran = ran.exits(20);
     assert!(ran.stderr.contains("'{{ secret.api_key }}'"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("sk-1234567890abcdef"), "{}", ran.stderr);
@@ -148,14 +239,26 @@ fn whatever_can_not_be_tried_says_what_to_write() {
     says(&["--url", "https://example.org"], 20, &["plain http"]);
     let dead = format!("http://127.0.0.1:{}", free_port());
     says(&["--url", &dead], 30, &["no engine answers", "start the engine first"]);
-    says(&["--", "llama-server", "-m", "x"], 20, &["nothing tells the engine its port", "--port 8000"]);
+    says(
+        &["--", "llama-server", "-m", "x"],
+        20,
+        &["nothing tells the engine its port", "--port 8000"],
+    );
     says(&["--", "no-such-program", "--port", "{{", "port", "}}"], 30, &["no-such-program"]);
-    says(&["--", "sh", "-c", "echo out of memory; exit 3 # {{ port }}"], 30, &["did not start", "code 3", "| out of memory"]);
+    says(
+        &["--", "sh", "-c", "echo out of memory; exit 3 # {{ port }}"],
+        30,
+        &["did not start", "code 3", "| out of memory"],
+    );
     project.file("there.toml", "mine");
     says(&["--url", &dead, "--write", "there.toml"], 20, &["not replaced"]);
     assert_eq!(std::fs::read_to_string(project.path().join("there.toml")).unwrap(), "mine");
     let engine = Engine::start(&project, &[]);
-    says(&["--url", &engine.url, "--model", "other"], 22, &["no model `other`", "write --model org/model"]);
+    says(
+        &["--url", &engine.url, "--model", "other"],
+        22,
+        &["no model `other`", "write --model org/model"],
+    );
 }
 
 #[test]
@@ -204,7 +307,9 @@ impl Front {
             // A request begins with a read of its own: nobody sends the next one before the answer.
             let line = String::from_utf8_lossy(&buffer[..n.min(200)]).into_owned();
             if line.split(' ').nth(1).is_some_and(lacks) && line.starts_with("POST /") {
-                let _ = client.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = client.write_all(
+                    b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                );
                 let _ = client.shutdown(std::net::Shutdown::Both);
                 return;
             }

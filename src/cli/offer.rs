@@ -41,7 +41,11 @@ pub fn must_be_new(path: &Path) -> Result<(), Exit> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        say(&format!("error: {} can't be written: there is no folder {}", path.display(), folder.display()));
+        say(&format!(
+            "error: {} can't be written: there is no folder {}",
+            path.display(),
+            folder.display()
+        ));
         say(&format!("  help: make it first: mkdir -p {}", folder.display()));
         return Err(Exit::Suite);
     }
@@ -53,7 +57,9 @@ impl Offer<'_> {
     pub fn make(&self, path: Option<&Path>, global: &Global) -> Exit {
         if self.floors.count() == 0 {
             if path.is_some() {
-                say("error: nothing was measured that a suite could be held to, so none is written");
+                say(
+                    "error: nothing was measured that a suite could be held to, so none is written",
+                );
                 return Exit::Invalid;
             }
             return Exit::Pass;
@@ -146,7 +152,10 @@ impl Offer<'_> {
         if !global.quiet {
             let limits = plural(self.floors.count(), "limit");
             say(&format!("{shown}: written, {limits} of what one run showed, with room for noise"));
-            say(&format!("  tokgate run {}   holds the engine to them", shell_words::quote(&shown)));
+            say(&format!(
+                "  tokgate run {}   holds the engine to them",
+                shell_words::quote(&shown)
+            ));
         }
         Exit::Pass
     }

@@ -70,17 +70,18 @@ impl Service {
     ///
     /// # Errors
     /// The place that is taken, where there is no other; a suite's path that a pipeline can't hold.
-    pub fn pipeline(
-        self,
-        suite: &Path,
-        taken: impl Fn(&Path) -> bool,
-    ) -> Result<Pipeline, String> {
+    pub fn pipeline(self, suite: &Path, taken: impl Fn(&Path) -> bool) -> Result<Pipeline, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         let name = suite.to_str().filter(|name| name.chars().all(plain)).ok_or_else(|| {
-            format!("`{}` can't stand in a pipeline: use letters, digits, `-`, `_`, `.` and `/`", suite.display())
+            format!(
+                "`{}` can't stand in a pipeline: use letters, digits, `-`, `_`, `.` and `/`",
+                suite.display()
+            )
         })?;
         if suite.is_absolute() {
-            return Err(format!("`{name}` is not inside of the project: give a path relative to it"));
+            return Err(format!(
+                "`{name}` is not inside of the project: give a path relative to it"
+            ));
         }
         let name = name.strip_prefix("./").unwrap_or(name);
         let free = self.places().iter().find(|(path, _)| !taken(Path::new(path)));

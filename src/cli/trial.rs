@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::engine::LaunchSpec;
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::redact::Redactor;
+use crate::engine::supervise as process;
 use crate::hardware;
 use crate::matrix::{Plan, Runtime};
 use crate::quantity::print_number;
@@ -46,6 +47,8 @@ const ASKED: &str = "asked";
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// How long the end of the asked engine is waited for once somebody wants this program to end.
 const HURRY: Duration = Duration::from_secs(3);
+/// How long that of one whose start was cut short is, its supervisor's own grace included.
+const ENDING: Duration = Duration::from_secs(6);
 
 /// Arguments of `tokgate try`.
 #[derive(Debug, Clone, clap::Args)]
@@ -119,11 +122,14 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
             sizes: &least,
         };
         store(&suite, &first.trial())?;
-        let plan = shape::plan(&suite, &Overlay::default(), &Choice::default(), global.color_stderr())?;
+        let plan =
+            shape::plan(&suite, &Overlay::default(), &Choice::default(), global.color_stderr())?;
         if plan.warnings.list.iter().any(|problem| problem.code == "bare-secret") {
             // It would stand in the suite that is written.
             let _ = std::fs::remove_file(&suite);
-            say("error: the command or the url holds what looks like a secret, and a suite is for all to read");
+            say(
+                "error: the command or the url holds what looks like a secret, and a suite is for all to read",
+            );
             say(
                 "  help: put it into an environment variable, name that with --api-key-env NAME, and write '{{ secret.api_key }}' in its place",
             );
@@ -322,7 +328,14 @@ impl Asking<'_> {
             let mut halt = halter.waiter();
             let spec = self.spec(None)?;
             let mut running = match spec.command {
-                Some(_) => Some(self.start(&mut halt).await?),
+                Some(_) => match self.start(&mut halt).await {
+                    Ok(started) => Some(started),
+                    Err(exit) => {
+                        // Where the start was cut short its supervisor is ending it.
+                        process::all_gone(ENDING).await;
+                        return Err(exit);
+                    }
+                },
                 None => None,
             };
             let asked = match &mut running {
@@ -472,7 +485,9 @@ fn unlaunched(error: &LaunchError, spec: &LaunchSpec) -> Exit {
             "  help: an engine that wants a key gets it by --api-key-env NAME, and its command by '{{ secret.api_key }}'",
         );
     } else {
-        say("  help: the command must start a server that stays in the foreground and answers on its port");
+        say(
+            "  help: the command must start a server that stays in the foreground and answers on its port",
+        );
     }
     if error.mismatch { Exit::Mismatch } else { Exit::Engine }
 }

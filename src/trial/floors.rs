@@ -45,8 +45,8 @@ pub struct Table {
     pub floor: bool,
     /// Slack, in per cent.
     pub slack: u32,
-    /// What it means, line by line.
-    pub said: Vec<String>,
+    /// What it is, and what it can't see.
+    pub said: String,
     /// Numbers of streams, where the test has any.
     pub columns: Option<Vec<u64>>,
     /// Context and limits; none where there was no figure.
@@ -98,7 +98,7 @@ impl Floors {
                 stat: Some(Stat::P50),
                 floor: false,
                 least: rate.max(LATENCY),
-                what: "Milliseconds to the first token, median, of prompts that the engine has seen before",
+                what: "Milliseconds to the first token of prompts that the engine has seen before, 5 added for scheduling",
             },
         ];
         let tables = kinds.iter().filter_map(|kind| table(record, kind)).collect();
@@ -137,7 +137,8 @@ fn table(record: &RunRecord, kind: &Kind) -> Option<Table> {
         let figure = measured.and_then(|measured| estimate(measured, kind, alpha));
         seen.push((context, axis(planned, "concurrency"), figure));
     }
-    let figures: Vec<&Estimate> = seen.iter().filter_map(|(_, _, figure)| figure.as_ref()).collect();
+    let figures: Vec<&Estimate> =
+        seen.iter().filter_map(|(_, _, figure)| figure.as_ref()).collect();
     if figures.is_empty() {
         return None;
     }
@@ -169,17 +170,8 @@ fn table(record: &RunRecord, kind: &Kind) -> Option<Table> {
         };
         rows[row].1[at.unwrap_or(0)] = figure.as_ref().map(|figure| number(figure, kind.floor));
     }
-    let (end, worse) = if kind.floor { ("lower", "less") } else { ("upper", "more") };
-    let extra = if kind.floor {
-        String::new()
-    } else {
-        format!(" and {SCHEDULING:.0} ms for scheduling")
-    };
-    let said = vec![
-        format!("{}. Each number is the {end} end of what one launch showed{extra}.", kind.what),
-        format!("Launches differ, by how much one can't show: {slack} % of slack is for that. So up to {blind:.0} % {worse}"),
-        "than what was seen passes. `tokgate selftest` says what each limit sees, `tokgate baseline record` sees more.".to_owned(),
-    ];
+    let worse = if kind.floor { "less" } else { "more" };
+    let said = format!("{}. Up to {blind:.0} % {worse} than was seen passes.", kind.what);
     Some(Table {
         name: kind.name,
         test: kind.test.name(),
@@ -197,7 +189,9 @@ fn axis(planned: &PlannedCellRecord, name: &str) -> Option<u64> {
     match value {
         AxisValue::Tokens(count) => Some(*count),
         AxisValue::Integer(count) => u64::try_from(*count).ok(),
-        AxisValue::Float(_) | AxisValue::Text(_) | AxisValue::Bool(_) | AxisValue::Table { .. } => None,
+        AxisValue::Float(_) | AxisValue::Text(_) | AxisValue::Bool(_) | AxisValue::Table { .. } => {
+            None
+        }
     }
 }
 

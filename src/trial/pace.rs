@@ -142,7 +142,8 @@ impl Asker<'_> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(RemoteError::TimedOut { .. }) => {
-                let what = format!("a prompt of {words} words and {output} tokens of output took longer");
+                let what =
+                    format!("a prompt of {words} words and {output} tokens of output took longer");
                 return Err(Refusal::Slow { budget: self.budget, what });
             }
             Err(error) => {
@@ -165,14 +166,18 @@ impl Asker<'_> {
 
     fn request(&self, words: u64, output: u64) -> (&'static str, Value) {
         let salt: u64 = rand::random();
-        let word = |at: u64| WORDS[(salt.rotate_left((at * 7 % 64) as u32).wrapping_add(at) % 16) as usize];
+        let word = |at: u64| {
+            WORDS[(salt.rotate_left((at * 7 % 64) as u32).wrapping_add(at) % 16) as usize]
+        };
         let text: Vec<&str> = (0..words).map(word).collect();
         let text = text.join(" ");
         let mut body = json!({
             "model": self.remote.model(), "max_tokens": output, "temperature": 0, "stream": false,
         });
         match self.portrait.kind {
-            Kind::Vllm | Kind::Sglang | Kind::LlamaCpp | Kind::Sim => body["ignore_eos"] = json!(true),
+            Kind::Vllm | Kind::Sglang | Kind::LlamaCpp | Kind::Sim => {
+                body["ignore_eos"] = json!(true)
+            }
             // One that does not know the field may refuse it.
             Kind::Openai => {}
         }

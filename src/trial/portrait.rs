@@ -267,7 +267,9 @@ async fn only_chats(approach: &Approach<'_>, remote: &Remote) -> Result<bool, Re
             (Sign::Never(_), _) => return Err(Refusal::Mute { told }),
         }
     }
-    Err(Refusal::Mute { told: "it has neither /v1/completions nor /v1/chat/completions".to_owned() })
+    Err(Refusal::Mute {
+        told: "it has neither /v1/completions nor /v1/chat/completions".to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::sizes::Sizes;
 use super::source::Source;
 use crate::engine::Kind;
 use crate::quantity::print_duration;
+use crate::suite::defaults;
 
 /// Everything that a suite says.
 #[derive(Debug, Clone)]
@@ -65,6 +66,11 @@ impl Script<'_> {
         );
         self.head(&mut out, machine);
         self.tests(&mut out);
+        out.push_str(
+            "# Limits. Each number is the far end of the interval that one launch showed. Launches differ, by how much one\n\
+             # can't show: `slack` is for that, and no loss inside of it is seen. `tokgate selftest` says what each limit sees;\n\
+             # `tokgate baseline record` measures how launches differ, and sees more.\n\n",
+        );
         floors.tables.iter().for_each(|table| self.table(&mut out, table));
         if let Some(seconds) = floors.ready {
             let _ = write!(
@@ -113,7 +119,8 @@ impl Script<'_> {
                     let _ = writeln!(out, "host = {}", quoted(host));
                 }
                 if let Some(port) = start.port {
-                    let _ = writeln!(out, "port = {port}   # without this line a free one is taken");
+                    let _ =
+                        writeln!(out, "port = {port}   # without this line a free one is taken");
                 }
                 for (name, value) in &start.env {
                     let _ = writeln!(out, "env.{name} = {}", quoted(value));
@@ -130,9 +137,7 @@ impl Script<'_> {
             );
         }
         if self.chat {
-            out.push_str(
-                "# The engine has no /v1/completions.\n[request]\napi = \"chat\"\n\n",
-            );
+            out.push_str("# The engine has no /v1/completions.\n[request]\napi = \"chat\"\n\n");
         }
     }
 
@@ -148,9 +153,15 @@ impl Script<'_> {
             sizes.samples,
             list(&sizes.prefill, tokens)
         );
+        let short = sizes.window < defaults::DURATION || sizes.min_tokens < defaults::MIN_TOKENS;
+        let more = if short {
+            " A longer window tells more: 30s and 100 tokens where nothing is said."
+        } else {
+            ""
+        };
         let _ = writeln!(
             out,
-            "# Many streams at once: how fast tokens are written. 30s and 100 tokens tell more than a trial has time for.\n\
+            "# Many streams at once: how fast tokens are written.{more}\n\
              [[test]]\nkind = \"decode\"\nduration = \"{}\"\nmin-tokens = {}\nmax-output = {}\n\
              matrix.context = {}\nmatrix.concurrency = {}\n",
             print_duration(sizes.window),
@@ -163,12 +174,10 @@ impl Script<'_> {
 
     fn table(&self, out: &mut String, table: &Table) {
         let side = if table.floor { "min" } else { "max" };
-        for line in &table.said {
-            let _ = writeln!(out, "# {line}");
-        }
         let _ = writeln!(
             out,
-            "[[expect]]\nname = {}\ntest = \"{}\"\nmetric = \"{}\"\nslack = \"{}%\"\n{side}.rows = \"context\"",
+            "# {}\n[[expect]]\nname = {}\ntest = \"{}\"\nmetric = \"{}\"\nslack = \"{}%\"\n{side}.rows = \"context\"",
+            table.said,
             quoted(table.name),
             table.test,
             table.metric,
@@ -178,17 +187,18 @@ impl Script<'_> {
         let width = width.chain(table.columns.iter().flatten().map(|n| n.to_string().len()));
         let width = width.max().unwrap_or(0);
         let heads: Vec<String> = table.rows.iter().map(|(context, _)| tokens(context)).collect();
-        let head = heads.iter().map(String::len).max().unwrap_or(0);
+        // As wide as what `min.at = [` has more than a row, so that columns stand below each other.
+        let head = (heads.iter().map(String::len).max().unwrap_or(0) + 1).max(6);
         if let Some(columns) = &table.columns {
             let at: Vec<String> = columns.iter().map(|n| format!("{n:>width$}")).collect();
-            let blank = " ".repeat(head);
+            let blank = " ".repeat(head - 6);
             let _ = writeln!(out, "{side}.columns = \"concurrency\"");
-            let _ = writeln!(out, "{side}.at = [ {blank}{}]", at.join(", "));
+            let _ = writeln!(out, "{side}.at = [{blank}{}]", at.join(", "));
         }
         let _ = writeln!(out, "{side}.grid = [");
-        for (head_text, (_, row)) in heads.iter().zip(&table.rows) {
+        for (text, (_, row)) in heads.iter().zip(&table.rows) {
             let row: Vec<String> = row.iter().map(|it| format!("{:>width$}", entry(*it))).collect();
-            let _ = writeln!(out, "  [{head_text:<head$}, {}],", row.join(", "));
+            let _ = writeln!(out, "  [{:<head$} {}],", format!("{text},"), row.join(", "));
         }
         out.push_str("]\n\n");
     }
@@ -260,7 +270,7 @@ mod tests {
             metric,
             floor,
             slack: 10,
-            said: vec!["As seen.".to_owned()],
+            said: "As seen. Up to 12 % less than was seen passes.".to_owned(),
             columns: columns.then(|| vec![1, 4]),
             rows: vec![(32, row.clone()), (2048, row)],
         };
@@ -287,13 +297,20 @@ mod tests {
     }
 
     fn sizes() -> Sizes {
-        Sizes { prefill: vec![32, 2048], contexts: vec![32, 2048], streams: vec![1, 4], ..Sizes::least() }
+        Sizes {
+            prefill: vec![32, 2048],
+            contexts: vec![32, 2048],
+            streams: vec![1, 4],
+            ..Sizes::least()
+        }
     }
 
     #[test]
     fn a_suite_is_written_to_be_read() {
         let start = Start {
-            words: ["llama-server", "-m", "a \"b\".gguf", "--port", "{{ port }}"].map(str::to_owned).to_vec(),
+            words: ["llama-server", "-m", "a \"b\".gguf", "--port", "{{ port }}"]
+                .map(str::to_owned)
+                .to_vec(),
             env: vec![("THREADS".to_owned(), "4".to_owned())],
             host: None,
             port: Some(8000),

@@ -153,7 +153,7 @@ impl Choice {
     fn read(&self, context: u64) -> f64 {
         // Attention grows with the square: far beyond what was seen each token takes longer.
         let beyond = context as f64 / self.pace.seen_at.max(1) as f64;
-        let dearer = if beyond > 4.0 { 2.0 } else { 1.0 };
+        let dearer = 1.0 + beyond / 16.0;
         self.pace.overhead + dearer * context as f64 / self.pace.prefill.max(1e-3)
     }
 
@@ -280,8 +280,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn portrait(kind: Kind, length: Option<u64>, kv: Option<u64>, slots: Option<u64>) -> Portrait {
-        let facts =
-            Facts { max_model_len: length, kv_capacity: kv, slots, ..Facts::default() };
+        let facts = Facts { max_model_len: length, kv_capacity: kv, slots, ..Facts::default() };
         Portrait { kind, chat: false, facts }
     }
 

@@ -73,7 +73,8 @@ impl Start {
                 ),
             });
         }
-        let host = option(&words, "--host").filter(|host| !everywhere(host) && !host.contains("{{"));
+        let host =
+            option(&words, "--host").filter(|host| !everywhere(host) && !host.contains("{{"));
         Ok(Start { words, env, host, port })
     }
 }
@@ -117,7 +118,8 @@ fn take_port(words: &mut [String]) -> Result<Option<u16>, Unusable> {
     let number = |text: &str| {
         text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(|| Unusable {
             message: format!("`--port {text}` is not a port"),
-            help: "write a number from 1 to 65535, or `--port {{ port }}` for a free one".to_owned(),
+            help: "write a number from 1 to 65535, or `--port {{ port }}` for a free one"
+                .to_owned(),
         })
     };
     for at in 0..words.len() {
@@ -183,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_whole_line_in_quotes_is_split_as_a_shell_does() {
-        let start = Start::read(&["serve --json '{\"a\": {\"b\": 1}}' --port 1".to_owned()]).unwrap();
+        let start =
+            Start::read(&["serve --json '{\"a\": {\"b\": 1}}' --port 1".to_owned()]).unwrap();
         assert_eq!(start.words, ["serve", "--json", "{\"a\": {\"b\": 1}}", "--port", "{{ port }}"]);
     }
 
@@ -191,7 +194,11 @@ mod tests {
     fn what_can_not_be_tried_says_what_to_write() {
         let wrong = read("llama-server -m model.gguf").unwrap_err();
         assert_eq!(wrong.message, "nothing tells the engine its port");
-        assert!(wrong.help.ends_with("-- llama-server -m model.gguf --port 8000"), "{}", wrong.help);
+        assert!(
+            wrong.help.ends_with("-- llama-server -m model.gguf --port 8000"),
+            "{}",
+            wrong.help
+        );
         assert!(read("vllm serve --port eight").unwrap_err().message.contains("`--port eight`"));
         assert!(read("A=1").unwrap_err().message.contains("no program"));
         assert!(Start::read(&["a 'b".to_owned()]).unwrap_err().message.contains("quote"));

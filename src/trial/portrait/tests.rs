@@ -9,7 +9,8 @@ use super::*;
 /// Path, status and body.
 type Page = (&'static str, u16, &'static str);
 
-const MODELS: Page = ("/v1/models", 200, r#"{"data":[{"id":"m","max_model_len":4096},{"id":"n"}]}"#);
+const MODELS: Page =
+    ("/v1/models", 200, r#"{"data":[{"id":"m","max_model_len":4096},{"id":"n"}]}"#);
 const TOKEN: &str = r#"{"choices":[{"text":"a"}],"usage":{"completion_tokens":1}}"#;
 const COMPLETIONS: Page = ("/v1/completions", 200, TOKEN);
 
@@ -42,9 +43,14 @@ fn serve(pages: Vec<Page>) -> String {
                     reader.read_exact(&mut vec![0; length]).unwrap();
                     let path = line.split(' ').nth(1).unwrap();
                     let page = pages.iter().find(|(at, _, _)| *at == path);
-                    let (status, body) = page.map_or((404, "{}"), |(_, status, body)| (*status, *body));
-                    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
-                    if stream.write_all([head.as_bytes(), body.as_bytes()].concat().as_slice()).is_err() {
+                    let (status, body) =
+                        page.map_or((404, "{}"), |(_, status, body)| (*status, *body));
+                    let head =
+                        format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
+                    if stream
+                        .write_all([head.as_bytes(), body.as_bytes()].concat().as_slice())
+                        .is_err()
+                    {
                         return;
                     }
                 }
