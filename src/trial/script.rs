@@ -153,7 +153,7 @@ impl Script<'_> {
             sizes.samples,
             list(&sizes.prefill, tokens)
         );
-        let short = sizes.window < defaults::DURATION || sizes.min_tokens < defaults::MIN_TOKENS;
+        let short = sizes.window < defaults::DURATION || sizes.min_tokens < defaults::MIN_TOKENS.into();
         let more = if short {
             " A longer window tells more: 30s and 100 tokens where nothing is said."
         } else {
