@@ -254,7 +254,7 @@ async fn only_chats(approach: &Approach<'_>, remote: &Remote) -> Result<bool, Re
             }
             Err(error) => return Err(dead(approach.url, &error)),
         };
-        if answer.is_absent() && !chat {
+        if answer.is_absent() {
             continue;
         }
         let told = told(&format!("POST {path}"), &answer);

@@ -93,7 +93,7 @@ impl Script<'_> {
         if let Some(machine) = machine {
             let _ = writeln!(
                 out,
-                "# The machine that this was seen on. Without the signs it is checked before anything is launched.\n\
+                "# The machine that this was seen on. Without the `#` it is checked before anything is launched.\n\
                  # [hardware]\n# gpu = {}\n# count = {}\n",
                 quoted(machine.gpu),
                 machine.count
@@ -153,7 +153,8 @@ impl Script<'_> {
             sizes.samples,
             list(&sizes.prefill, tokens)
         );
-        let short = sizes.window < defaults::DURATION || sizes.min_tokens < defaults::MIN_TOKENS.into();
+        let short =
+            sizes.window < defaults::DURATION || sizes.min_tokens < defaults::MIN_TOKENS.into();
         let more = if short {
             " A longer window tells more: 30s and 100 tokens where nothing is said."
         } else {

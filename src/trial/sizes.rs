@@ -293,7 +293,10 @@ mod tests {
         let engine = portrait(Kind::LlamaCpp, Some(4096), Some(16_384), Some(4));
         let sizes = Sizes::choose(&engine, &pace(0.3, 30.0, 6.0, None), 120.0);
         assert!(sizes.seconds <= 120.0, "{sizes:?}");
-        assert_eq!((sizes.prefill.as_slice(), sizes.contexts.as_slice()), (&[128][..], &[128][..]));
+        assert_eq!(
+            (sizes.prefill.as_slice(), sizes.contexts.as_slice()),
+            (&[32, 128][..], &[128][..])
+        );
         assert!(!sizes.streams.is_empty() && sizes.window >= Duration::from_secs(3), "{sizes:?}");
     }
 
