@@ -139,9 +139,9 @@ enum Command {
     Check(check::Args),
     /// List launches and cells with the limits that bind them
     List(list::Args),
-    /// Measure an engine without a suite: two minutes of prefill and decode, and a suite to keep
+    /// Measure an engine without a suite in two minutes, and write one
     Try(trial::Args),
-    /// Write a commented suite that runs as written, with --ci a pipeline that runs it
+    /// Write a commented suite that runs as written, and a pipeline
     Init(init::Args),
     /// Write the JSON Schemas of suite, record and baseline
     Schema(schema::Args),
