@@ -41,8 +41,12 @@ struct Engine {
 
 impl Engine {
     fn start(project: &Project, more: &[&str]) -> Engine {
+        Engine::like(ENGINE, project, more)
+    }
+
+    fn like(profile: &str, project: &Project, more: &[&str]) -> Engine {
         let port = free_port();
-        project.file("engine.toml", ENGINE);
+        project.file("engine.toml", profile);
         let mut command = project.command(&[
             "sim",
             "--profile",
@@ -290,6 +294,16 @@ fn whatever_can_not_be_tried_says_what_to_write() {
         22,
         &["no model `other`", "write --model org/model"],
     );
+}
+
+#[test]
+fn an_engine_that_is_too_slow_for_the_time_is_told_before_it_is_measured() {
+    let project = Project::new();
+    let slow = ENGINE.replace("ms = [60, 150, 5000]", "ms = [4000, 4000, 9000]");
+    let engine = Engine::like(&slow, &project, &[]);
+    let ran = project.tokgate(&["try", "--minutes", "0.05", "--url", &engine.url]).exits(32);
+    assert!(ran.stderr.contains("too slow for 3s"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--minutes 10"), "{}", ran.stderr);
 }
 
 #[test]

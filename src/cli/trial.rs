@@ -81,7 +81,7 @@ pub struct Args {
 
 fn minutes(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "write a number of minutes, like 2".to_owned())?;
-    if number.is_finite() && number >= 0.05 && number <= 24.0 * 60.0 {
+    if (0.05..=24.0 * 60.0).contains(&number) {
         Ok(number)
     } else {
         Err("write minutes from 0.05 to 1440".to_owned())

@@ -5,7 +5,7 @@
 //! differ. A figure that does not count gives no limit.
 
 use crate::judge::{Estimate, Verdict, interval};
-use crate::measure::{Base, Stat, TestKind};
+use crate::measure::{Base, CheckKind, Stat, TestKind};
 use crate::record::RunRecord;
 use crate::record::run_record::{CellState, Measurement, PlannedCellRecord};
 use crate::suite::model::AxisValue;
@@ -30,6 +30,8 @@ pub struct Floors {
     pub tables: Vec<Table>,
     /// Longest start, in seconds.
     pub ready: Option<f64>,
+    /// Whether the machine kept tokgate from reading in time.
+    pub lagged: bool,
 }
 
 /// Limits of one metric: rows by context, columns by concurrency.
@@ -106,7 +108,14 @@ impl Floors {
         let ready = record.launches.iter().find_map(|launch| launch.ready_time);
         // A start of a second is one of scheduling.
         let ready = ready.filter(|_| started).map(|seconds| (2.0 * seconds).max(5.0));
-        Floors { tables, ready: ready.map(|seconds| rounded(seconds, false)) }
+        let lagged = record.cells.iter().any(|cell| match &cell.state {
+            CellState::Measured(measured) => measured
+                .checks
+                .iter()
+                .any(|check| check.kind == CheckKind::ClientLag && check.fault.is_some()),
+            CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => false,
+        });
+        Floors { tables, ready: ready.map(|seconds| rounded(seconds, false)), lagged }
     }
 
     /// How many limits there are.
