@@ -16,6 +16,8 @@ const CONTEXTS: [u64; 7] = [32, 128, 512, 2048, 8192, 32_768, 131_072];
 const MOST_CONTEXTS: usize = 4;
 /// Numbers of streams to choose from.
 const STREAMS: [u64; 4] = [1, 4, 16, 64];
+/// Streams that are to fit beside the longest context of a decode test, where the engine serves as many.
+const MANY: u64 = 16;
 /// Where nothing says how many streams an engine serves at once.
 const UNKNOWN_STREAMS: u64 = 16;
 /// Longest request, in tokens, where the engine does not say.
@@ -230,7 +232,10 @@ impl Choice {
             .collect();
         let shortest = usable.iter().find(|context| **context >= 128).or(usable.first());
         let shortest = shortest.or(fitting.first()).copied().unwrap_or(CONTEXTS[0]);
-        let longest = usable.last().copied().unwrap_or(shortest);
+        // A long context beside which hardly any streams fit would leave the other axis empty.
+        let many = MANY.min(self.room.streams);
+        let roomy = usable.iter().rev().find(|context| self.room.fits(**context, output, many));
+        let longest = roomy.or(usable.last()).copied().unwrap_or(shortest);
         let mut contexts = vec![shortest];
         if longest > shortest {
             contexts.push(longest);
@@ -310,6 +315,15 @@ mod tests {
         assert_eq!(sizes.contexts, [128, 8192]);
         assert_eq!(sizes.streams, [1, 4, 16, 64]);
         assert_eq!(sizes.samples, 10);
+    }
+
+    #[test]
+    fn a_small_cache_shortens_the_context_before_the_other_axis() {
+        let engine = portrait(Kind::Vllm, Some(32_768), Some(131_072), None);
+        let pace = pace(0.01, 50_000.0, 200.0, Some((8, 1400.0)));
+        let sizes = Sizes::choose(&engine, &pace, 120.0);
+        assert_eq!(sizes.contexts, [128, 2048], "{sizes:?}");
+        assert_eq!(sizes.streams, [1, 4, 16], "{sizes:?}");
     }
 
     #[test]
