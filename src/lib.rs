@@ -10,7 +10,7 @@
 //! | rank | rooms |
 //! |---|---|
 //! | 8 | `cli` |
-//! | 7 | `run`, `report` (never each other) |
+//! | 7 | `run`, `report`, `trial` (never each other) |
 //! | 6 | `record` |
 //! | 5 | `matrix` |
 //! | 4 | `suite` |
@@ -37,4 +37,5 @@ pub mod sim;
 pub mod suite;
 pub mod template;
 pub mod transport;
+pub mod trial;
 pub mod version;

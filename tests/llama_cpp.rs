@@ -139,6 +139,28 @@ fn lengths_are_exact_and_the_cache_is_as_declared() {
     }
 }
 
+#[test]
+fn a_server_is_tried_and_its_suite_runs() {
+    let Some(engines) = engines() else { return };
+    let (script, engines) = (script(), engines.display().to_string());
+    let project = Project::new();
+    let command = ["bash", &script, &engines, "serve", "{{", "port", "}}"];
+    let before = ["try", "--minutes", "0.5", "--write", "gate.toml", "--"];
+    let ran = project.tokgate(&[&before[..], &command, &FLAGS].concat()).exits(0);
+    // Three slots and more are known by asking it alone.
+    assert!(
+        ran.stderr.contains("found: llama-cpp ") && ran.stderr.contains(" 4 at once"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(project.tokgate(&["check", "gate.toml"]).exits(0).stderr, "");
+    let ran = project.tokgate(&["run", "gate.toml", "--no-progress"]);
+    // Whether it keeps its limits on a machine that does other things meanwhile is not asked here.
+    assert!([0, 10].contains(&ran.code), "{}", ran.stderr);
+    let ran = Ran { out: project.path().join("tokgate-out/gate"), ..ran };
+    assert_eq!(ran.having("measured").len() + ran.having("error").len(), 0, "{:?}", ran.verdicts());
+}
+
 /// A server between client and engine that writes down what the engine says.
 struct Tee {
     address: SocketAddr,

@@ -23,7 +23,9 @@ mod limit;
 mod list;
 mod lock;
 mod merge;
+mod offer;
 mod onlooker;
+mod pipeline;
 mod plan;
 mod provenance;
 mod reference;
@@ -37,6 +39,7 @@ mod selftest;
 mod shape;
 mod shard;
 mod share;
+mod trial;
 mod voice;
 
 use exit::Exit;
@@ -140,7 +143,9 @@ enum Command {
     Check(check::Args),
     /// List launches and cells with the limits that bind them
     List(list::Args),
-    /// Write a commented suite that runs as written
+    /// Measure an engine without a suite in two minutes, and write one
+    Try(trial::Args),
+    /// Write a commented suite that runs as written, and a pipeline
     Init(init::Args),
     /// Write the JSON Schemas of suite, record, baseline and noise file
     Schema(schema::Args),
@@ -224,6 +229,7 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run(&args, global),
         Command::Check(args) => check::run(&args, global).into(),
         Command::List(args) => list::run(&args, global).into(),
+        Command::Try(args) => trial::run(&args, global).into(),
         Command::Init(args) => init::run(&args, global.quiet).into(),
         Command::Schema(args) => schema::run(&args).into(),
         Command::Baseline(args) => baseline::run(&args, global).into(),

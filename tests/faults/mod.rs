@@ -7,7 +7,7 @@ mod halted;
 mod hostile;
 mod locked;
 mod odd;
-mod orphaned;
+pub mod orphaned;
 mod readiness;
 mod secret;
 mod vacated;

@@ -287,7 +287,7 @@ fn nothing_outlives_a_run_whose_watchers_are_stopped() {
 }
 
 /// A terminal: its master, and its slave to be given to processes.
-fn terminal() -> (File, File) {
+pub fn terminal() -> (File, File) {
     use std::os::fd::AsRawFd;
     let open = |path: &str| {
         let mut options = std::fs::OpenOptions::new();
