@@ -84,7 +84,7 @@ pub(super) fn whole(suite: &Suite, index: &Index, cells: &[Cell]) -> Vec<Trouble
         let place = Some(compare.place.clone());
         let trouble = Trouble::new("compare-without-ratio", message).at(place).help(help);
         // Where nothing at all is expected, figures are all that is asked for.
-        let warning = suite.expectations.is_empty();
+        let warning = suite.expectations.is_empty() && compare.min_mean_ratio.is_none();
         troubles.push(Trouble { span: Some(compare.span.clone()), warning, ..trouble });
     }
     troubles

@@ -267,14 +267,15 @@ pub fn not_run(record: &RunRecord) -> Vec<(String, String)> {
     told
 }
 
-/// Each start of a launch that was started more than once:
+/// Each start of a launch whose cells are measured in several:
 /// `launch 2 of 4: ready after 3.1 s, log engine-new.2.log`.
 pub fn starts(record: &RunRecord, launch: usize) -> Vec<String> {
     let Some(outcome) = record.launches.get(launch) else { return Vec::new() };
-    if outcome.starts.len() < 2 {
+    let rounds = record.rounds_of(launch);
+    // Why an engine was started again for the same round is among the warnings.
+    if outcome.starts.len() < 2 || rounds < 2 {
         return Vec::new();
     }
-    let rounds = record.rounds_of(launch);
     let of = |(at, start): (usize, &EngineStart)| {
         let which = format!("launch {} of {rounds}", start.round + 1);
         let again = outcome.starts[..at].iter().any(|before| before.round == start.round);

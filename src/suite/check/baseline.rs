@@ -10,13 +10,9 @@ use crate::measure::metric::Direction;
 use crate::suite::defaults;
 use crate::suite::file::{AgainstTable, At, BaselineTable, CompareTable, ExpectTable, File};
 use crate::suite::model::{
-    Against, BaselineFile, BaselineSetting, Compare, Expectation, IDENTITY, LEAST_PAIRS, Limits,
-    Reference, Test,
+    Against, BaselineFile, BaselineSetting, Compare, IDENTITY, LEAST_PAIRS, Limits, Reference,
 };
 use crate::suite::problem::Problem;
-
-/// The fewest launches that show how launches differ.
-const LEAST_LAUNCHES: u32 = 2;
 
 impl Checker<'_> {
     /// `[baseline]` with its defaults.
@@ -358,58 +354,6 @@ impl Checker<'_> {
             }
         }
         (bounds, !asked.is_empty())
-    }
-
-    /// Ratios to a variant that is measured once and not in pairs: of one launch nobody knows how launches
-    /// differ.
-    pub(super) fn unpaired(&mut self, bounds: &[(Side, Limits)], of: &[usize], tests: &[Test]) {
-        if self.baseline.noise.is_some() {
-            return;
-        }
-        for (_, limits) in bounds {
-            let Limits::Ratio { against, span, .. } = limits else { continue };
-            let Reference::Variant(variant) = against.reference else { continue };
-            let compared = |it: &Compare| it.baseline == variant || it.candidate == variant;
-            if self.compare.as_ref().is_some_and(compared) {
-                continue;
-            }
-            for test in super::named(tests, of).filter(|test| test.launches < LEAST_LAUNCHES) {
-                let message = format!(
-                    "one launch of `{}` of each variant does not show how launches differ",
-                    test.name
-                );
-                self.say(
-                    Problem::at("unpaired", span.clone(), message)
-                        .also(test.span.clone(), "this test")
-                        .help("compare them in pairs, with [compare]; or write `launches = 5` in the test, or `noise` in [baseline]"),
-                );
-            }
-        }
-    }
-
-    /// A limit of the mean ratio where no cell has a ratio.
-    pub(super) fn mean_of_nothing(
-        &mut self,
-        table: Option<&At<CompareTable>>,
-        expectations: &[Expectation],
-    ) {
-        let Some((compare, table)) = self.compare.as_ref().zip(table) else { return };
-        let baseline = Reference::Variant(compare.baseline);
-        let held = |(_, limits): &(Side, Limits)| match limits {
-            Limits::Ratio { against, .. } => against.reference == baseline,
-            Limits::Scalar { .. } | Limits::Grid(_) => false,
-        };
-        let any = expectations.iter().any(|expectation| expectation.bounds.iter().any(held));
-        if let Some(at) = &table.value.min_mean_ratio
-            && !any
-            && self.kept(&["min-ratio", "max-ratio", "expect", "against"])
-            && self.problems.iter().all(|problem| problem.warning)
-        {
-            let message = "no metric is compared, so there is no mean ratio";
-            self.say(Problem::at("mean-of-nothing", at.span.clone(), message).help(
-                "say which: [[expect]] with `metric = \"output-throughput\"` and `min-ratio = 0.97`",
-            ));
-        }
     }
 
     /// Whether a ratio stands on the right side and is one.

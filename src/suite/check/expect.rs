@@ -91,7 +91,6 @@ impl Checker<'_> {
         let except = expect.except.as_ref().map(|table| self.filter(table, scope()));
         let bounds = self.bounds(table, metric, &scope());
         self.needs_interval(metric, at, &of, tests);
-        self.unpaired(bounds.as_deref().unwrap_or_default(), &of, tests);
         self.carries(metric, at, &of, tests);
         Some(Expectation {
             name: expect.name.as_ref().map(|at| at.value.clone()),

@@ -163,7 +163,6 @@ impl Checker<'_> {
         self.broken_compare = main.compare.is_some() && self.compare.is_none();
         self.launches_of_pairs(main, variants.len());
         let expectations = self.expectations(main, &tests, &variants, !whole || per_gpu);
-        self.mean_of_nothing(main.compare.as_ref(), &expectations);
         let quarantines = self.quarantines(main, &tests, &variants);
         let policy = self.policy(main.policy.as_ref());
         let select = self.select(&typed.select, &tests, &variants);

@@ -138,7 +138,7 @@ fn a_launch_that_fails_in_a_later_round_takes_its_cells_along() {
     let ran = project.run(&[]).exits(30);
     // It is not tried again; the other variant is measured to its end.
     assert_eq!(starts(&ran), ["new 0", "old 0", "old 1", "new 1", "old 2", "old 3"]);
-    let left = "not run: launch new failed; 1 of 4 launches measured";
+    let left = "not run: launch new failed in its launch 2 of 4; 1 of 4 launches measured";
     for name in ["new decode concurrency=1", "new prefill prefill"] {
         assert_eq!(verdict(&ran, name), ("error".into(), left.into()));
         assert_eq!(measured(&ran, name), 1);
@@ -147,7 +147,7 @@ fn a_launch_that_fails_in_a_later_round_takes_its_cells_along() {
     let junit = ran.read("junit.xml");
     assert!(junit.contains(left) && junit.contains("no memory is left"), "{junit}");
     assert_eq!(cell(&ran, "old prefill prefill")["rounds"].as_array().unwrap().len(), 4);
-    assert_eq!(mean(&ran), ("error".into(), "not run: launch new failed".into()));
+    assert_eq!(mean(&ran), ("error".into(), "not run: launch new failed in its launch 2 of 4".into()));
 }
 
 #[test]
@@ -156,5 +156,5 @@ fn the_reference_that_fails_is_named_where_it_is_missed() {
     let ran: Ran = project.run(&["-E", "test=decode concurrency=1"]).exits(30);
     let (found, message) = verdict(&ran, "new decode concurrency=1");
     assert_eq!(found, "error");
-    assert!(message.contains("old has not been measured"), "{message}");
+    assert!(message.contains("old has none: not run: launch old failed"), "{message}");
 }

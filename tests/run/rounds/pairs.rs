@@ -20,7 +20,7 @@ fn equal_engines_pass_and_each_ratio_says_what_it_could_have_seen() {
         }
         // Three ratios, and the mean takes half of the level.
         assert!(message.contains("one of 6 comparisons"), "{message}");
-        let held = ("measured".to_owned(), "measured for others to be held against".to_owned());
+        let held = ("measured".to_owned(), "another variant is held against it".to_owned());
         assert_eq!(super::verdict(&ran, &format!("old decode {id}")), held);
     }
     assert!(!ran.stdout.contains("policy.unjudged"), "{}", ran.stdout);

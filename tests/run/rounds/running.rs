@@ -118,7 +118,7 @@ fn an_engine_that_dies_costs_its_cells_and_the_other_is_asked_on() {
     assert!(measured(&ran, dead) >= 1);
     let (found, message) = verdict(&ran, "new decode concurrency=2");
     assert_eq!(found, "error");
-    assert!(message.starts_with("not run: launch new failed: "), "{message}");
+    assert!(message.starts_with("not run: launch new failed in its launch "), "{message}");
     for name in ["old decode concurrency=1", "old decode concurrency=2"] {
         assert_eq!((verdict(&ran, name).0.as_str(), measured(&ran, name)), ("measured", 4));
     }
