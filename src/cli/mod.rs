@@ -157,7 +157,7 @@ enum Command {
     Report(report::Args),
     /// Join the shards of a run to one record and its reports
     Merge(merge::Args),
-    /// Name the limits that can't fail, by a finished run or one in which everything takes longer
+    /// Name the limits that can't fail: of a finished run, or of one with a delay
     Selftest(selftest::Args),
     /// Say how many pairs or launches a suite needs to see a loss, and how long they take
     Plan(plan::Args),
