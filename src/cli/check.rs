@@ -127,7 +127,7 @@ fn of_blind(planned: &Planned, limit: &Prospect, cells: usize) -> Problem {
         n => format!(" (and {})", counted(n - 1, "other cell")),
     };
     let message = format!(
-        "a loss of {} % can go unseen: with {by}, {} of {} {}{more} must lose {} % to be seen 19 times out of 20",
+        "a loss of {} % can go unseen: with {by}, {} of {} {}{more} must get worse by {} % to be seen 19 times out of 20",
         percent(worth),
         limit.metric,
         plan.test(cell).name,

@@ -355,6 +355,8 @@ fn text(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
         let cells = &plan.cells[launch.cells.clone()];
         let width = cells.iter().take(10_000).map(|cell| plan.cell_id(cell).len()).max();
         let width = width.unwrap_or(0).min(60);
+        let time = |cell: &Cell| time_text(plan, cell, plan.estimate(cell)).chars().count();
+        let time = cells.iter().take(10_000).map(time).max().unwrap_or(0).max(6);
         let mut test = None;
         for cell in cells {
             if test != Some(cell.test) {
@@ -365,7 +367,7 @@ fn text(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
             let estimate = plan.estimate_with(cell, &bounds);
             total = total.saturating_add(estimate.saturating_mul(plan.rounds(cell)));
             unjudged += usize::from(idle(plan, cell, &bounds));
-            cell_text(plan, cell, estimate, &bounds, width, out)?;
+            cell_text(plan, cell, estimate, &bounds, (width, time), out)?;
         }
     }
     if !plan.launches.is_empty() {
@@ -403,7 +405,8 @@ fn text(plan: &Plan, split: Option<&Split>, out: &mut impl Write) -> Result<(), 
         && let Some((limit, place)) = &compare.min_mean_ratio
     {
         let limit = print_number(*limit, 6);
-        write!(out, "; mean ratio of {} pairs ≥ {limit} ({place})", compare.pairs)?;
+        let merged = if split.is_some() { " when merged" } else { "" };
+        write!(out, "; mean ratio of {} pairs ≥ {limit}{merged} ({place})", compare.pairs)?;
     }
     if unjudged > 0 {
         write!(out, "; nothing is expected of {}", counted(unjudged, "cell", "cells"))?;
@@ -450,7 +453,7 @@ fn cell_text(
     cell: &Cell,
     estimate: Duration,
     bounds: &[CellBound],
-    width: usize,
+    (width, most): (usize, usize),
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut words: Vec<String> = bounds.iter().map(|it| bound_text(plan, cell, it)).collect();
@@ -460,12 +463,17 @@ fn cell_text(
             quarantine.expires, quarantine.reason, quarantine.place
         ));
     }
-    let time = match plan.rounds(cell) {
+    let time = time_text(plan, cell, estimate);
+    let line = format!("    {:width$}  {time:>most$}  {}", plan.cell_id(cell), words.join("; "));
+    writeln!(out, "{}", line.trim_end())
+}
+
+/// `45s`, `8 × 45s`.
+fn time_text(plan: &Plan, cell: &Cell, estimate: Duration) -> String {
+    match plan.rounds(cell) {
         0 | 1 => rough(estimate),
         launches => format!("{launches} × {}", rough(estimate)),
-    };
-    let line = format!("    {:width$}  {time:>6}  {}", plan.cell_id(cell), words.join("; "));
-    writeln!(out, "{}", line.trim_end())
+    }
 }
 
 /// Whether a cell is there for nothing: no bound is on it, and no cell is held against its variant.

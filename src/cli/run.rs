@@ -402,7 +402,7 @@ fn watch(
     let (sender, receiver) = std::sync::mpsc::channel();
     let (teller, counted) = std::sync::mpsc::channel();
     let unfit = unfit(&ready.plan, machine, &sender);
-    let slowed = ready.slow.map(|delay| slowdown::words(delay.share()));
+    let slowed = ready.slow.map(|delay| slowdown::words(&header, delay.share()));
     for note in ready.references.notes.iter().chain(&slowed) {
         // The onlooker, which reads it, is not there yet, but the channel is.
         let _ = sender.send(Event::Warning { message: note.clone() });

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Cell, Plan, PlannedLaunch};
+use super::{Cell, CellBound, Plan, PlannedLaunch};
 use crate::judge::paired::{Order, order};
 use crate::suite::model::{Against, Compare, EngineSource, Limits, Reference, Suite};
 
@@ -143,6 +143,22 @@ impl Plan {
             }
         }
         starts
+    }
+
+    /// Whether cells of another variant are held against those of this setting.
+    pub fn is_yardstick(&self, setting: u32) -> bool {
+        let compared = |cell: &Cell| match &self.suite.compare {
+            Some(compare) => (compare.baseline, compare.candidate) == (setting, cell.setting),
+            None => false,
+        };
+        let named = |cell: &Cell| {
+            let variant = Reference::Variant(setting);
+            let against = |bound: &CellBound| {
+                bound.against.as_ref().is_some_and(|it| it.reference == variant)
+            };
+            self.bounds(cell).iter().any(against)
+        };
+        self.cells.iter().any(|cell| compared(cell) || named(cell))
     }
 
     /// The variants that bounds of others are shares of.

@@ -256,8 +256,12 @@ impl Outlook {
         BLIND * self.tolerated().max(LEAST_TOLERATED)
     }
 
-    /// Whether losses that are worth seeing go unseen more than once in 20 times.
+    /// Whether losses that are worth seeing go unseen more than once in 20 times. A number without slack says
+    /// of no loss that it is worth seeing: how far the engine stands from it nobody tells.
     pub fn is_blind(&self) -> bool {
+        if matches!(self.way, Way::Launches(_)) && self.limit == 0.0 {
+            return false;
+        }
         self.chance(self.worth_seeing().min(0.999)).is_some_and(|chance| chance < SURELY)
     }
 }

@@ -157,6 +157,69 @@ pub(super) fn limits<'r>(
     limits.into_values().collect()
 }
 
+/// The limit on the mean ratio of compared variants: a case of its own, with no cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeanLimit {
+    /// Where it stands.
+    pub place: Place,
+    /// The mean ratio, where there is one.
+    pub value: Option<f64>,
+    /// The limit.
+    pub limit: f64,
+    /// What it sees of losses that every cell has.
+    pub sight: Sight,
+}
+
+impl MeanLimit {
+    /// Whether it fails at any of the losses asked about.
+    pub fn notices(&self) -> bool {
+        match &self.sight {
+            Sight::Open { notices, from } => notices.contains(&Notice::Fails) || *from == Some(0.0),
+            Sight::Blind(_) => false,
+        }
+    }
+}
+
+/// What the limit on the mean ratio sees, if there is one. Without losses, of the run as it is: what it says
+/// is its one notice.
+pub fn mean_sensitivity(record: &RunRecord, losses: &[f64]) -> Option<MeanLimit> {
+    let compare = record.header.compare.as_ref()?;
+    let says = |loss: f64| -> Option<Result<Notice, String>> {
+        let verdict = judgement::overall::worsened(record, loss)?;
+        Some(verdict.map(|verdict| spoken(record, Some(verdict), false)))
+    };
+    let sight = match says(0.0)? {
+        Err(why) => Sight::Blind(Blindness::Unmeasured(why)),
+        Ok(now) => {
+            let at = |loss: f64| says(loss).and_then(Result::ok).unwrap_or(Notice::Holds);
+            let notices = match losses {
+                [] => vec![now],
+                losses => losses.iter().map(|loss| at(*loss)).collect(),
+            };
+            Sight::Open { notices, from: smallest(Side::Min, |loss| at(loss) == Notice::Fails) }
+        }
+    };
+    let value = record.compare.as_ref().and_then(|it| Some(it.estimate.as_ref()?.value));
+    Some(MeanLimit { place: compare.place.clone(), value, limit: compare.min_mean_ratio?, sight })
+}
+
+/// What a limit's verdict means for a case that may be excused.
+fn spoken(record: &RunRecord, verdict: Option<BoundVerdict>, excused: bool) -> Notice {
+    let doubt_fails = match record.header.policy.inconclusive {
+        InconclusivePolicy::Fail | InconclusivePolicy::Point => true,
+        InconclusivePolicy::Warn | InconclusivePolicy::Pass => false,
+    };
+    match verdict {
+        Some(BoundVerdict::Fail) if !excused => Notice::Fails,
+        Some(BoundVerdict::Inconclusive) if !excused && doubt_fails => Notice::Fails,
+        Some(BoundVerdict::Inconclusive) => Notice::Doubts,
+        Some(
+            BoundVerdict::Fail | BoundVerdict::Clear | BoundVerdict::Close | BoundVerdict::NoData,
+        )
+        | None => Notice::Holds,
+    }
+}
+
 /// A cell that is judged again.
 #[derive(Clone, Copy)]
 pub(super) struct Cell<'a> {
@@ -261,23 +324,7 @@ impl<'a> Cell<'a> {
     /// What a judgement of the cell says of a limit.
     pub(super) fn notice(self, judgement: &Judgement, bound: usize) -> Notice {
         let of_bound = judgement.bounds.get(bound).map(|judged| judged.verdict);
-        let excused = judgement.verdict == Verdict::Xfail;
-        let doubt_fails = match self.record.header.policy.inconclusive {
-            InconclusivePolicy::Fail | InconclusivePolicy::Point => true,
-            InconclusivePolicy::Warn | InconclusivePolicy::Pass => false,
-        };
-        match of_bound {
-            Some(BoundVerdict::Fail) if !excused => Notice::Fails,
-            Some(BoundVerdict::Inconclusive) if !excused && doubt_fails => Notice::Fails,
-            Some(BoundVerdict::Inconclusive) => Notice::Doubts,
-            Some(
-                BoundVerdict::Fail
-                | BoundVerdict::Clear
-                | BoundVerdict::Close
-                | BoundVerdict::NoData,
-            )
-            | None => Notice::Holds,
-        }
+        spoken(self.record, of_bound, judgement.verdict == Verdict::Xfail)
     }
 }
 

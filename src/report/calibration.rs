@@ -23,7 +23,7 @@ const MOST_TOLD: usize = 40;
 /// Two tables, of noise and of limits, and below them what is odd.
 pub fn text(calibration: &Calibration) -> String {
     let mut out = String::new();
-    let spread = |value: Option<f64>| value.map_or("-".to_owned(), percent);
+    let spread = |value: Option<f64>| value.map_or("–".to_owned(), percent);
     let mut rows =
         vec![["value", "n", "median", "sd", "within", "between", "lag"].map(str::to_owned)];
     rows.extend(calibration.lines.iter().map(|it| {
@@ -36,7 +36,7 @@ pub fn text(calibration: &Calibration) -> String {
             percent(it.sd),
             spread(it.within),
             spread(it.between),
-            it.lag.map_or("-".to_owned(), |lag| decimal(lag, 2)),
+            it.lag.map_or("–".to_owned(), |lag| decimal(lag, 2)),
         ]
     }));
     out.push_str(
@@ -184,7 +184,7 @@ fn judged(judged: Judged) -> String {
 
 fn alarms(gate: &Gate) -> String {
     match (gate.tried, gate.doubtful) {
-        (0, _) => "-".to_owned(),
+        (0, _) => "–".to_owned(),
         (tried, 0) => format!("{} of {tried}", gate.failed),
         (tried, doubtful) => format!("{} of {tried} ({doubtful} in doubt)", gate.failed),
     }
@@ -193,7 +193,7 @@ fn alarms(gate: &Gate) -> String {
 fn sees(gate: &Gate) -> String {
     let side = gate.bound.bound.as_ref().map(|bound| bound.side);
     match (gate.sees, side) {
-        (None, _) | (_, None) => "-".to_owned(),
+        (None, _) | (_, None) => "–".to_owned(),
         (Some(0.0), _) => "fails as things are".to_owned(),
         (Some(loss), _) if loss >= 0.9995 => "next to nothing".to_owned(),
         (Some(loss), Some(Side::Min)) => format!("losses from {}", percent(loss)),

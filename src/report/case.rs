@@ -245,7 +245,8 @@ fn launch_case(
         output.extend(message::starts(record, index));
         output.extend(outcome.warnings.iter().map(|text| format!("warning: {}", line(text))));
     }
-    output.extend(record.header.slowed.map(|share| format!("warning: {}", slowdown::words(share))));
+    let slowed = record.header.slowed.map(|share| slowdown::words(&record.header, share));
+    output.extend(slowed.map(|words| format!("warning: {words}")));
     let ready = ready_time.filter(|seconds| seconds.is_finite());
     let failed_after = outcome.and_then(|it| it.failure.as_ref()).map(|failure| failure.seconds);
     Case {

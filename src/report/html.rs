@@ -128,10 +128,11 @@ fn test(out: &mut Markup, record: &RunRecord, sheet: &Sheet, at: usize) {
         put!(out, "<p class=\"note\">" (cells) " cells: too many for this page; record.json has them.</p>\n");
     } else {
         let shown = heat::Shown::of(record, sheet);
+        put!(out, "<div class=\"sheets\">\n");
         compare::ratios(out, record, sheet);
         put!(out, "<div class=\"tables\">\n");
         heat::sheet(out, record, sheet, &shown, at);
-        put!(out, "</div>\n");
+        put!(out, "</div>\n</div>\n");
         plot::charts(out, record, sheet);
     }
     put!(out, "</section>\n");

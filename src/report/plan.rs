@@ -147,6 +147,8 @@ fn table(told: Told<'_>, out: &mut String) {
         groups.sort_by_key(|(row, _)| std::cmp::Reverse(rank(row.view.needs)));
         groups.truncate(ROWS);
     }
+    // What a line of the suite says of its cells stands together.
+    groups.sort_by_key(|(row, _)| (row.place.file.clone(), row.place.line));
     rows.extend(
         groups
             .iter()
@@ -206,10 +208,15 @@ fn row_of(name: String, way: Way, view: View, everywhere: bool) -> [String; 6] {
         line(&name),
         view.noise.map_or_else(unknown, |(sd, _)| percent(sd)),
         counted(way),
-        view.chance.map_or_else(unknown, |chance| print_number(chance, 3)),
+        view.chance.map_or_else(unknown, chance),
         view.sees.map_or_else(unknown, percent),
         needs,
     ]
+}
+
+/// `0.72`; nothing is seen for sure.
+fn chance(chance: f64) -> String {
+    if chance > 0.999 { "> 0.999".to_owned() } else { print_number(chance, 3) }
 }
 
 /// `4 pairs`, `1 launch`, `3 launches to 5 runs`.
@@ -281,6 +288,10 @@ fn hints(told: Told<'_>) -> Vec<String> {
     {
         hints.push("Recorded runs have noise of their own, which no launch takes away: `tokgate baseline record` adds runs.".to_owned());
     }
+    let absolute = |it: &Prospect| matches!(it.way, Way::Launches(_)) && it.view.noise.is_some();
+    if told.limits.iter().any(absolute) {
+        hints.push("Of a `min` or `max` the loss is one from the number as written: an engine that does better first loses what lies between (`tokgate selftest` tells how much).".to_owned());
+    }
     let own = |it: &&Prospect| {
         it.way == Way::Launches(1) && it.view.sees.is_none() && it.view.noise.is_some()
     };
@@ -320,9 +331,11 @@ pub fn sentence(told: Told<'_>) -> String {
         starts => format!("{}, about {}", plural(starts, "start"), minutes(time)),
     };
     if write.is_empty() {
-        return match told.limits.is_empty() {
-            true => "no limit of this suite depends on noise".to_owned(),
-            false => "no limit of this suite can see it as things are".to_owned(),
+        let unknown = told.limits.iter().any(|it| it.view.needs == Need::Unknown);
+        return match (told.limits.is_empty(), unknown) {
+            (true, _) => "no limit of this suite depends on noise".to_owned(),
+            (false, true) => "what it takes follows from the noise, which nobody tells".to_owned(),
+            (false, false) => "no limit of this suite can see it as things are".to_owned(),
         };
     }
     let rest = if advice.lacks { "; other limits can't see it as they are" } else { "" };

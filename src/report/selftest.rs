@@ -12,7 +12,7 @@ use super::sanitise::line;
 use crate::judge::{Bound, Side};
 use crate::record::RunRecord;
 use crate::record::run_record::CellState;
-use crate::record::sensitivity::{Blindness, Limit, Notice, Sight, Watched};
+use crate::record::sensitivity::{Blindness, Limit, MeanLimit, Notice, Sight, Watched};
 use crate::record::wording::number;
 
 /// The limits that should fail at some loss and would not.
@@ -22,7 +22,12 @@ pub fn unable(limits: &[Limit]) -> Vec<&Limit> {
 
 /// The table and, below it, each limit that can't fail with the reason. `losses` are fractions, those
 /// that `limits` were asked about.
-pub fn text(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String {
+pub fn text(
+    record: &RunRecord,
+    limits: &[Limit],
+    mean: Option<&MeanLimit>,
+    losses: &[f64],
+) -> String {
     let mut out = String::new();
     let asked: Vec<String> = losses.iter().map(|loss| percent(*loss)).collect();
     let _ = writeln!(
@@ -31,7 +36,9 @@ pub fn text(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String {
         asked.join(", ")
     );
     let names: Vec<String> = limits.iter().map(name).collect();
-    let width = names.iter().map(|name| name.width()).max().unwrap_or(0).max("limit".len());
+    let of_mean = mean.map(mean_name);
+    let width =
+        names.iter().chain(&of_mean).map(|name| name.width()).max().unwrap_or(0).max("limit".len());
     let _ = write!(out, "limit{}  cells", " ".repeat(width - "limit".len()));
     asked.iter().for_each(|loss| out.push_str(&format!("{loss:>8}")));
     out.push('\n');
@@ -46,19 +53,45 @@ pub fn text(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String {
         }
         out.push('\n');
     }
+    if let (Some(limit), Some(name)) = (mean, &of_mean) {
+        let pad = " ".repeat(width - name.width());
+        let _ = write!(out, "{name}{pad}  {:>5}", 1);
+        for notice in says(&limit.sight) {
+            let _ = write!(out, "{:>8}", usize::from(notice == "fails"));
+        }
+        out.push_str(if limit.notices() { "\n" } else { "  can't fail\n" });
+    }
     let unable = unable(limits);
-    if !unable.is_empty() {
+    let mean = mean.filter(|limit| !limit.notices());
+    if !unable.is_empty() || mean.is_some() {
         let most = losses.iter().copied().fold(0.0, f64::max);
         let _ = writeln!(out, "\nLimits that would not notice a loss of {}:", percent(most));
         for limit in unable {
             let _ = writeln!(out, "  {}\n    {}", name(limit), why(record, limit));
+        }
+        if let Some(limit) = mean {
+            let why = match &limit.sight {
+                Sight::Open { from: Some(from), .. } => {
+                    format!("{}: fails from {} on", mean_standing(limit), percent(*from))
+                }
+                Sight::Open { from: None, .. } => {
+                    format!("{}: fails at no loss", mean_standing(limit))
+                }
+                Sight::Blind(why) => blind(why),
+            };
+            let _ = writeln!(out, "  {}\n    {why}", mean_name(limit));
         }
     }
     out
 }
 
 /// What was found in one sentence, the last thing said.
-pub fn sentence(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String {
+pub fn sentence(
+    record: &RunRecord,
+    limits: &[Limit],
+    mean: Option<&MeanLimit>,
+    losses: &[f64],
+) -> String {
     let most = percent(losses.iter().copied().fold(0.0, f64::max));
     let not_run = record.cells.iter().filter(|c| matches!(c.state, CellState::NotRun { .. }));
     let not_run = match not_run.count() {
@@ -66,7 +99,8 @@ pub fn sentence(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String 
         1 => " (1 cell has not run)".to_owned(),
         count => format!(" ({count} cells have not run)"),
     };
-    match (limits.len(), unable(limits).len()) {
+    let blind = unable(limits).len() + usize::from(mean.is_some_and(|it| !it.notices()));
+    match (limits.len() + usize::from(mean.is_some()), blind) {
         (0, _) => format!("no cell has a limit that can fail it{not_run}"),
         (1, 0) => format!("the one limit notices a loss of {most}{not_run}"),
         (all, 0) => format!("each of {all} limits notices a loss of {most}{not_run}"),
@@ -77,13 +111,19 @@ pub fn sentence(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String 
 }
 
 /// The same for programs.
-pub fn json(record: &RunRecord, limits: &[Limit], losses: &[f64]) -> String {
+pub fn json(
+    record: &RunRecord,
+    limits: &[Limit],
+    mean: Option<&MeanLimit>,
+    losses: &[f64],
+) -> String {
     let limits: Vec<Value> = limits.iter().map(|limit| of_limit(record, limit, losses)).collect();
     let whole = json!({
         "suite": record.header.suite,
         "run-id": record.header.run_id,
         "losses": losses,
         "limits": limits,
+        "mean-ratio": mean.map(of_mean),
     });
     format!("{whole:#}\n")
 }
@@ -92,17 +132,10 @@ fn of_limit(record: &RunRecord, limit: &Limit, losses: &[f64]) -> Value {
     let cells = limit.cells.iter().map(|watched| {
         let planned = &record.header.cells[watched.cell];
         match &watched.sight {
-            Sight::Open { notices, from } => {
-                let says = |notice: &Notice| match notice {
-                    Notice::Fails => "fails",
-                    Notice::Doubts => "doubts",
-                    Notice::Holds => "holds",
-                };
-                json!({
-                    "test": planned.test, "id": planned.id, "variant": planned.variant,
-                    "says": notices.iter().map(says).collect::<Vec<_>>(), "fails-from": from,
-                })
-            }
+            Sight::Open { from, .. } => json!({
+                "test": planned.test, "id": planned.id, "variant": planned.variant,
+                "says": says(&watched.sight), "fails-from": from,
+            }),
             Sight::Blind(why) => json!({
                 "test": planned.test, "id": planned.id, "variant": planned.variant,
                 "blind": blind(why),
@@ -119,6 +152,45 @@ fn of_limit(record: &RunRecord, limit: &Limit, losses: &[f64]) -> Value {
         "failing-cells": (0..losses.len()).map(|loss| limit.failing(loss)).collect::<Vec<_>>(),
         "cells": cells.collect::<Vec<_>>(),
     })
+}
+
+fn of_mean(limit: &MeanLimit) -> Value {
+    let mut told = json!({
+        "file": limit.place.file,
+        "line": limit.place.line,
+        "can-fail": limit.notices(),
+    });
+    match &limit.sight {
+        Sight::Open { from, .. } => {
+            told["says"] = says(&limit.sight).into();
+            told["fails-from"] = json!(from);
+        }
+        Sight::Blind(why) => told["blind"] = blind(why).into(),
+    }
+    told
+}
+
+fn says(sight: &Sight) -> Vec<&'static str> {
+    let word = |notice: &Notice| match notice {
+        Notice::Fails => "fails",
+        Notice::Doubts => "doubts",
+        Notice::Holds => "holds",
+    };
+    match sight {
+        Sight::Open { notices, .. } => notices.iter().map(word).collect(),
+        Sight::Blind(_) => Vec::new(),
+    }
+}
+
+/// `suite.toml:33 mean ratio`.
+pub(super) fn mean_name(limit: &MeanLimit) -> String {
+    line(&format!("{} mean ratio", limit.place))
+}
+
+/// What the mean ratio is, and what is asked.
+pub(super) fn mean_standing(limit: &MeanLimit) -> String {
+    let value = limit.value.map_or("?".to_owned(), number);
+    format!("the mean ratio is {value} where at least {} is asked", number(limit.limit))
 }
 
 /// `suite.toml:58 floors output-throughput`.
@@ -175,9 +247,6 @@ pub(super) fn standing(record: &RunRecord, watched: &Watched) -> String {
     let judged = record.cells[watched.cell].judgement.bounds.get(watched.bound);
     let value = judged.and_then(|judged| judged.estimate).map(|estimate| estimate.value);
     let rule = &planned.bounds[watched.bound];
-    let unit = rule.metric.base.entry().unit;
-    let blank = if unit.is_empty() { "" } else { " " };
-    let value = value.map_or("?".to_owned(), number);
     let limit = rule.bound.as_ref().map(|Bound { side, limit, .. }| {
         let sign = match side {
             Side::Min => "at least",
@@ -185,11 +254,20 @@ pub(super) fn standing(record: &RunRecord, watched: &Watched) -> String {
         };
         format!("{sign} {}", number(*limit))
     });
-    format!(
-        "{} has {value}{blank}{unit} where {} is asked",
-        message::name(planned),
-        limit.unwrap_or_default()
-    )
+    let value = value.map_or("?".to_owned(), number);
+    // Of a ratio the value is a share, which has no unit.
+    let has = match &rule.relative {
+        Some(relative) => match &relative.variant {
+            Some(variant) => format!("is {value} of {}'s", variant.name),
+            None => format!("is {value} of the baseline's"),
+        },
+        None => {
+            let unit = rule.metric.base.entry().unit;
+            let blank = if unit.is_empty() { "" } else { " " };
+            format!("has {value}{blank}{unit}")
+        }
+    };
+    format!("{} {has} where {} is asked", message::name(planned), limit.unwrap_or_default())
 }
 
 pub(super) fn blind(why: &Blindness) -> String {

@@ -9,10 +9,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::count::plural;
 use super::message;
-use super::selftest::{blind, name, reasons, standing};
+use super::selftest::{blind, mean_name, mean_standing, name, reasons, standing};
 use crate::record::RunRecord;
-use crate::record::sensitivity::{Limit, Notice, Sight};
-use crate::record::slowdown::{Findings, Response, percent};
+use crate::record::sensitivity::{Limit, MeanLimit, Notice, Sight};
+use crate::record::slowdown::{Findings, Response, list, percent, spared};
 
 /// Cells that are named of a limit or of those that stayed green.
 const NAMED: usize = 5;
@@ -23,13 +23,20 @@ pub fn text(record: &RunRecord, findings: &Findings, share: f64) -> String {
     if findings.limits.is_empty() {
         return out;
     }
+    let spared = spared(&record.header);
+    let but = match spared.is_empty() {
+        true => String::new(),
+        false => format!(" but {}", list(&spared)),
+    };
     let _ = writeln!(
         out,
-        "In how many of their cells limits failed while everything took {} longer:\n",
+        "In how many of their cells limits failed while everything{but} took {} longer:\n",
         percent(share)
     );
     let names: Vec<String> = findings.limits.iter().map(|(limit, _)| name(limit)).collect();
-    let width = names.iter().map(|name| name.width()).max().unwrap_or(0).max("limit".len());
+    let mean = findings.mean.as_ref().map(|(limit, _)| mean_name(limit));
+    let width =
+        names.iter().chain(&mean).map(|name| name.width()).max().unwrap_or(0).max("limit".len());
     let pad = " ".repeat(width - "limit".len());
     let _ = writeln!(out, "limit{pad}  cells  failed  doubted  held");
     for ((limit, response), name) in findings.limits.iter().zip(&names) {
@@ -49,18 +56,38 @@ pub fn text(record: &RunRecord, findings: &Findings, share: f64) -> String {
         };
         let _ = writeln!(out, "  {word}");
     }
+    if let (Some((limit, response)), Some(name)) = (&findings.mean, &mean) {
+        let pad = " ".repeat(width - name.width());
+        let [failed, doubted, held] = [Notice::Fails, Notice::Doubts, Notice::Holds]
+            .map(|notice| usize::from(says_mean(limit).contains(&notice)));
+        let word = match response {
+            Response::Noticed => "noticed",
+            Response::Overlooked => "did not notice",
+            Response::Unproven | Response::Excused => "could not be judged",
+        };
+        let _ =
+            writeln!(out, "{name}{pad}  {:>5}  {failed:>6}  {doubted:>7}  {held:>4}  {word}", 1);
+    }
     let with = |wanted: Response| {
         findings.limits.iter().filter(move |(_, became)| *became == wanted).map(|(limit, _)| limit)
     };
     if findings.count(Response::Overlooked) > 0 {
         out.push_str("\nLimits that did not notice:\n");
         with(Response::Overlooked).for_each(|limit| tell(&mut out, record, limit));
+        if let Some((limit, Response::Overlooked)) = &findings.mean {
+            let _ = writeln!(out, "  {}\n    {}", mean_name(limit), mean_standing(limit));
+        }
     }
     if findings.count(Response::Unproven) > 0 {
         out.push_str("\nLimits that had nothing to judge:\n");
         with(Response::Unproven).for_each(|limit| {
             let _ = writeln!(out, "  {}\n    {}", name(limit), reasons(limit));
         });
+        if let Some((limit, Response::Unproven)) = &findings.mean
+            && let Sight::Blind(why) = &limit.sight
+        {
+            let _ = writeln!(out, "  {}\n    {}", mean_name(limit), blind(why));
+        }
     }
     if !findings.green.is_empty() {
         out.push_str("\nCells that no limit failed:\n");
@@ -98,6 +125,13 @@ fn tell(out: &mut String, record: &RunRecord, limit: &Limit) {
 fn more(out: &mut String, indent: &str, all: usize) {
     if all > NAMED {
         let _ = writeln!(out, "{indent}and {} more", all - NAMED);
+    }
+}
+
+fn says_mean(limit: &MeanLimit) -> &[Notice] {
+    match &limit.sight {
+        Sight::Open { notices, .. } => notices,
+        Sight::Blind(_) => &[],
     }
 }
 
@@ -141,13 +175,14 @@ pub fn sentence(findings: &Findings, share: f64) -> String {
 
 /// The same for programs.
 pub fn json(record: &RunRecord, findings: &Findings, share: f64) -> String {
+    let word = |response: Response| match response {
+        Response::Noticed => "noticed",
+        Response::Overlooked => "did-not-notice",
+        Response::Unproven => "could-not-be-judged",
+        Response::Excused => "excused",
+    };
     let limits = findings.limits.iter().map(|(limit, response)| {
-        let response = match response {
-            Response::Noticed => "noticed",
-            Response::Overlooked => "did-not-notice",
-            Response::Unproven => "could-not-be-judged",
-            Response::Excused => "excused",
-        };
+        let response = word(*response);
         json!({
             "file": limit.place.file,
             "line": limit.place.line,
@@ -165,10 +200,18 @@ pub fn json(record: &RunRecord, findings: &Findings, share: f64) -> String {
             }).collect::<Vec<Value>>(),
         })
     });
+    let mean = findings.mean.as_ref().map(|(limit, became)| {
+        json!({
+            "file": limit.place.file,
+            "line": limit.place.line,
+            "response": word(*became),
+        })
+    });
     let whole = json!({
         "suite": record.header.suite,
         "run-id": record.header.run_id,
         "slow": share,
+        "mean-ratio": mean,
         "limits": limits.collect::<Vec<Value>>(),
         "green-cells": findings.green.iter().map(|cell| of_cell(record, *cell)).collect::<Vec<_>>(),
     });

@@ -137,7 +137,10 @@ impl State<'_> {
                 return Err(Start::Pointless);
             }
             let transport = self.transport(launch, &runtime, setting)?;
-            let measured = slowed::way(&transport, &spec, self.conduct.slow)
+            // Were both sides of a ratio slowed, it would stay as it is.
+            let slow =
+                self.conduct.slow.filter(|_| !plan.is_yardstick(plan.launches[launch].setting));
+            let measured = slowed::way(&transport, &spec, slow)
                 .map_err(|why| Start::Failed(plain_failure("process", &why)))?;
             let events = self.events;
             let clock = self.clock;

@@ -99,6 +99,8 @@ fn without_a_noise_it_says_what_to_state() {
     let ran = planned(&suite(4, "0.97", ""), &[]).exits(0);
     assert!(ran.stderr.contains("like `--noise 1%`"), "{}", ran.stderr);
     assert!(ran.stdout.contains("a noise to reckon with"), "{}", ran.stdout);
+    // What is not known is not called impossible.
+    assert!(ran.stdout.ends_with("follows from the noise, which nobody tells\n"), "{}", ran.stdout);
     for (noise, said, code) in [
         ("0%", "write a share above 0%", 20),
         ("x%", "--noise 'x%'", 20),
@@ -224,4 +226,25 @@ fn check_warns_where_the_pairs_can_not_see_the_limit_and_only_where_it_knows() {
     let denied = Project::with(&text);
     denied.file("noise.jsonl", &noise(0.02));
     denied.tokgate(&["check", "suite.toml", "--deny-warnings"]).exits(11);
+}
+
+/// `min = 1` tells no loss that is to be seen: how far the engine is from it nobody says.
+#[test]
+fn a_number_without_slack_is_not_called_blind() {
+    let floor = |slack: &str| {
+        let more = format!(
+            "[[expect]]\nmetric = \"output-throughput\"\nmin = 1\n{slack}\n[baseline]\nnoise = \"noise.jsonl\"\n"
+        );
+        let project = Project::with(&suite(4, "0.7", &more));
+        project.file("noise.jsonl", &noise(0.02));
+        project
+    };
+    let checked = floor("").tokgate(&["check", "suite.toml"]).exits(0);
+    assert_eq!(checked.stderr, "");
+    let checked = floor("slack = \"1%\"").tokgate(&["check", "suite.toml"]).exits(0);
+    assert!(checked.stderr.contains("a loss of 2 % can go unseen"), "{}", checked.stderr);
+    // And the plan says from where its loss counts.
+    let planned = floor("").tokgate(&["plan", "suite.toml"]).exits(0);
+    let said = "the loss is one from the number as written";
+    assert!(planned.stdout.contains(said), "{}", planned.stdout);
 }

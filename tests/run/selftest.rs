@@ -140,3 +140,48 @@ fn a_run_without_limits_is_a_gate_that_can_not_fail() {
     let told = project.tokgate(&["selftest", "out", "--worse", "0%"]).exits(20);
     assert!(told.stderr.contains("above 0%"), "{}", told.stderr);
 }
+
+/// A mean ratio that may be a tenth of the old engine's is a gate that can't fail.
+#[test]
+fn the_mean_ratio_of_a_comparison_is_a_limit_too() {
+    let suite = |mean: f64| {
+        Project::with(&format!(
+            r#"version = 1
+[suite]
+name = "gate"
+[engine]
+kind = "sim"
+clock = "virtual"
+[variant.old]
+engine.version = ">=0"
+[variant.new]
+engine.version = ">=0"
+[compare]
+baseline = "old"
+candidate = "new"
+min-mean-ratio = {mean}
+[[test]]
+kind = "decode"
+duration = "1s"
+[[expect]]
+metric = "output-throughput"
+min-ratio = 0.97
+"#
+        ))
+    };
+    let project = suite(0.99);
+    project.tokgate(&["run", "suite.toml", "--out", "out", "--seed", "1"]).exits(0);
+    let ran = project.tokgate(&["selftest", "out"]).exits(0);
+    assert!(ran.stderr.contains("each of 2 limits notices a loss of 20 %"), "{}", ran.stderr);
+    let row = ran.stdout.lines().find(|line| line.starts_with("suite.toml:14 mean ratio"));
+    assert!(row.is_some_and(|row| row.ends_with("       1")), "{}", ran.stdout);
+
+    let project = suite(0.1);
+    project.tokgate(&["run", "suite.toml", "--out", "out", "--seed", "1"]).exits(0);
+    let ran = project.tokgate(&["selftest", "out"]).exits(20);
+    assert!(ran.stderr.contains("1 of 2 limits can't fail"), "{}", ran.stderr);
+    let said = "where at least 0.1 is asked: fails from 9";
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
+    let ran = project.tokgate(&["selftest", "out", "--format", "json"]).exits(20);
+    assert!(ran.stdout.contains("\"mean-ratio\": {"), "{}", ran.stdout);
+}

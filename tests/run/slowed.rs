@@ -333,3 +333,61 @@ fn what_is_asked_for_wrongly_is_told_with_what_to_write() {
     refused(&["selftest", "some-run", "-E", "test=decode"], "-E shapes a run");
     refused(&["selftest", "nowhere.toml", "--slow", "10%"], "nowhere.toml");
 }
+
+/// Two variants of one engine that are held against each other, `old` with a floor of its own.
+fn variants(more: &str) -> Project {
+    stream(
+        "virtual",
+        &format!(
+            r#"
+[variant.old]
+engine.version = ">=0"
+[variant.new]
+engine.version = ">=0"
+[[expect]]
+metric = "output-throughput"
+where = {{ variant = "old" }}
+min = 50
+{more}"#
+        ),
+    )
+}
+
+/// Were both sides of a ratio slowed, no limit on it could notice.
+#[test]
+fn what_others_are_held_against_is_not_slowed() {
+    let compared = r#"
+[compare]
+baseline = "old"
+candidate = "new"
+min-mean-ratio = 0.98
+[[expect]]
+metric = "output-throughput"
+min-ratio = 0.97
+"#;
+    let in_turn = r#"
+[[expect]]
+metric = "output-throughput"
+min-ratio = 0.97
+against = { variant = "old" }
+"#;
+    for more in [compared, in_turn] {
+        let project = variants(more);
+        let launches = ["--set", "test.decode.launches=3"];
+        let launches = if more == in_turn { &launches[..] } else { &[] };
+        let arguments = ["selftest", "suite.toml", "--slow", "10%", "--seed", "3"];
+        let ran = project.tokgate(&[&arguments[..], launches].concat()).exits(0);
+        let text = ran.stdout.as_str();
+        assert!(text.contains("while everything but old took 10% longer"), "{text}");
+        assert!(text.contains("not slowed: others are held against it"), "{text}");
+        assert!(text.contains("  noticed"), "{text}");
+        // The mean ratio is a limit like any other.
+        let mean = text.lines().find(|line| line.contains(" mean ratio "));
+        assert_eq!(mean.is_some(), more == compared, "{text}");
+        assert!(mean.is_none_or(|line| line.ends_with("  noticed")), "{text}");
+        // A ratio is told without a unit.
+        let arguments = ["selftest", "suite.toml", "--slow", "1%", "--seed", "3"];
+        let ran = project.tokgate(&[&arguments[..], launches].concat()).exits(20);
+        assert!(ran.stdout.contains(" of old's where at least 0.97 is asked"), "{}", ran.stdout);
+    }
+}

@@ -146,6 +146,23 @@ fn is_judged(record: &RunRecord, compare: &CompareRecord) -> bool {
     compare.min_mean_ratio.is_some() && record.header.shard.is_none()
 }
 
+/// What the limit on the mean ratio would say, had every cell lost so much more (a fraction): `None` where
+/// there is no such limit, an error where there is no mean.
+pub(in crate::record) fn worsened(
+    record: &RunRecord,
+    loss: f64,
+) -> Option<Result<BoundVerdict, String>> {
+    let compare = record.header.compare.as_ref().filter(|it| is_judged(record, it))?;
+    let outcome = record.compare.as_ref()?;
+    if outcome.ratios.is_empty() {
+        return Some(Err(outcome.judgement.message.clone().unwrap_or_default()));
+    }
+    let worse = |(pair, ratio): (u32, &f64)| (order(pair), ratio.ln() + (-loss).ln_1p());
+    let ratios: Ratios = (0..).zip(&outcome.ratios).map(worse).collect();
+    let mean = mean(record, compare, &ratios).map_err(|why| why.to_string());
+    Some(mean.map(|mean| limit::judge(&mean.estimate, &mean.bound)))
+}
+
 /// The log ratios of each cell that is compared, turned so that less is worse; of a cell with several
 /// metrics their mean.
 fn cells(

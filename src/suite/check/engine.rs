@@ -422,7 +422,7 @@ impl Checker<'_> {
                     at.span.clone(),
                     format!("there is no profile `{}`", path.display()),
                 )
-                .help("the path counts from the folder of the file that names it"),
+                .help("the path counts from the folder of the file that names it, one of --set from here"),
             );
         }
         Some(path)
