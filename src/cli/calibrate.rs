@@ -24,7 +24,7 @@ use crate::suite::Suite;
 use crate::suite::model::{EngineSource, TimeLimit, UnjudgedPolicy};
 
 use super::annotate::Annotations;
-use super::baseline::keep;
+use super::baseline::{begin_anew, can_keep, keep};
 use super::directory::JOURNAL;
 use super::exit::Exit;
 use super::header::{self, HeaderInput};
@@ -128,7 +128,8 @@ fn calibrate(args: &Args, global: &Global) -> Result<Exit, Exit> {
         );
         return Err(Exit::Suite);
     };
-    let before = existing(&own, &ready, &file);
+    let before = existing(&own, &ready, &file)?;
+    can_keep(&file)?;
     let asked = asked(&own, &ready, &machine)?;
     if own.suite.settings.iter().any(|it| matches!(it.engine.source, EngineSource::Url(_))) {
         say(
@@ -187,25 +188,25 @@ fn file(args: &Args, own: &Plan) -> Option<PathBuf> {
 }
 
 /// What the file holds, if it is of the same; else one that begins anew, with a word.
-fn existing(own: &Plan, ready: &Ready, file: &Path) -> NoiseFile {
+///
+/// # Errors
+/// It is something else, which would be lost.
+fn existing(own: &Plan, ready: &Ready, file: &Path) -> Result<NoiseFile, Exit> {
     let suite = &own.suite.name;
     let anew = || NoiseFile::new(suite, &ready.provenance);
     let known = match NoiseFile::read(file) {
         Ok(known) => known,
-        Err(BaselineError::Absent { kind: Kept::Noise | Kept::Baseline, .. }) => return anew(),
-        Err(error) => {
-            say(&format!("warning: {error}; the file begins anew"));
-            return anew();
-        }
+        Err(BaselineError::Absent { kind: Kept::Noise | Kept::Baseline, .. }) => return Ok(anew()),
+        Err(error) => return begin_anew(file, Kept::Noise, &error).map(|()| anew()),
     };
     let tests = own.suite.tests.iter().map(|test| test.name.as_str());
-    match known.misfits(suite, &ready.provenance, tests).first() {
+    Ok(match known.misfits(suite, &ready.provenance, tests).first() {
         None => known,
         Some(misfit) => {
             say(&format!("warning: {} does not fit and begins anew: {misfit}", file.display()));
             anew()
         }
-    }
+    })
 }
 
 /// The cells of the suite as its runs have them, with their bounds.

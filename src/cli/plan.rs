@@ -43,7 +43,8 @@ pub struct Args {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let fraction = parse_percent(text.trim()).map_err(|error| error.to_string())?;
+    let fraction = parse_percent(text.trim())
+        .map_err(|error| format!("{error}; write a percentage like \"5%\""))?;
     if fraction > 0.0 && fraction < 1.0 {
         Ok(fraction)
     } else {

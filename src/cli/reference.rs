@@ -223,16 +223,16 @@ impl Search<'_> {
             let key = self.key(one);
             let test = self.plan.test(one.cell).name.as_str();
             match lines.get(&key) {
-                None => {
-                    if let Some(misfit) = baseline.other_axes(test, &key.cell) {
-                        if renamed.insert(test) {
-                            let what = format!("the baseline {shown} does not fit: {misfit}");
-                            self.refuse(&what, misfit.help());
-                        }
-                        continue;
+                // All cells of a test have the same axes, so one tells.
+                None if renamed.contains(test) => {}
+                None => match baseline.other_axes(test, &key.cell) {
+                    Some(misfit) => {
+                        renamed.insert(test);
+                        let what = format!("the baseline {shown} does not fit: {misfit}");
+                        self.refuse(&what, misfit.help());
                     }
-                    missing.push((key, one));
-                }
+                    None => missing.push((key, one)),
+                },
                 Some(line) if line.values.len() < LEAST_RUNS && on_missing == OnMissing::Record => {
                     missing.push((key, one));
                 }

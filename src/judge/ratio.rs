@@ -49,10 +49,12 @@ impl LogMean {
     /// It is no number.
     pub fn estimate(&self, alpha: f64, method: Method) -> Result<Estimate, NoData> {
         let half = critical(alpha, self.df) * self.error;
+        // What is beyond all numbers is no bound, and a record could not keep it.
+        let bound = |log: f64| Some(log.exp()).filter(|bound| bound.is_finite());
         let found = Estimate {
             value: self.mean.exp(),
-            lower: Some((self.mean - half).exp()),
-            upper: Some((self.mean + half).exp()),
+            lower: bound(self.mean - half),
+            upper: bound(self.mean + half),
             n: self.n,
             method,
         };
@@ -170,6 +172,26 @@ pub fn family_level(alpha: f64, planned: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::judge::golden::{cases, close, number, numbers};
+
+    #[test]
+    fn a_bound_beyond_all_numbers_is_none() {
+        use crate::judge::{Bound, BoundVerdict, Side, limit};
+        // Two runs tell little, and of ten thousand comparisons each has little of the level.
+        let level = family_level(0.05, 10_000);
+        let judged = |launch: f64, side| {
+            let ratio = against_runs(&[100.0, 104.0], &[launch], None).unwrap();
+            let found = ratio.estimate(level, Method::Baseline).unwrap();
+            assert_eq!(found.upper, None);
+            let text = serde_json::to_string(&found).unwrap();
+            assert_eq!(serde_json::from_str::<crate::judge::Estimate>(&text).unwrap(), found);
+            let limit = if side == Side::Min { 0.97 } else { 1.03 };
+            limit::judge(&found, &Bound { side, target: 1.0, limit })
+        };
+        assert_eq!(judged(50.0, Side::Min), BoundVerdict::Inconclusive);
+        assert_eq!(judged(200.0, Side::Max), BoundVerdict::Inconclusive);
+        assert_eq!(judged(102.0, Side::Min), BoundVerdict::Close);
+        assert_eq!(judged(102.0, Side::Max), BoundVerdict::Close);
+    }
 
     #[test]
     fn one_run_against_several_is_a_prediction() {

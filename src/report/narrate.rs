@@ -205,10 +205,9 @@ impl Narrator {
         let mut judged: Vec<usize> = Vec::new();
         for (other, before) in &self.progress.bad {
             let (name, outcome) = (&record.header.cells[cell].variant, &record.cells[*other]);
-            let held = name.as_ref().is_some_and(|name| {
-                let planned = &record.header.cells[*other];
-                record.twin(planned, name) == Some(cell) && *other != cell
-            });
+            let held = name
+                .as_ref()
+                .is_some_and(|name| record.twin(*other, name) == Some(cell) && *other != cell);
             if held && outcome.judgement.verdict != *before {
                 judged.push(*other);
             }

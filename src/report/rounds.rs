@@ -124,8 +124,7 @@ pub fn pairs(
     variant: &VariantRecord,
     metric: Metric,
 ) -> Vec<Paired> {
-    let planned = &record.header.cells[cell];
-    let twin = variant.paired.then(|| record.twin(planned, &variant.name)).flatten();
+    let twin = variant.paired.then(|| record.twin(cell, &variant.name)).flatten();
     let Some(twin) = twin else { return Vec::new() };
     let (own, theirs) = (values(record, cell, metric), values(record, twin, metric));
     let both = (0..).map(order).zip(theirs.into_iter().zip(own));

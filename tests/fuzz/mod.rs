@@ -96,6 +96,40 @@ fn results_of_tools_of_any_bytes_are_figures_or_a_refusal() {
     Target { name: "tool", run, seeds, words: RESULT, inputs: 1000 }.hunt();
 }
 
+#[test]
+fn files_beside_a_suite_of_any_bytes_read_back_or_are_refused() {
+    let run = Box::new(targets::kept);
+    let seeds = files("tests/fuzz/seeds/kept", "jsonl");
+    Target { name: "kept", run, seeds, words: KEPT, inputs: 6000 }.hunt();
+}
+
+const KEPT: &[&str] = &[
+    "{",
+    "}",
+    ",",
+    ":",
+    "\"",
+    "\n",
+    "\r\n",
+    "null",
+    "NaN",
+    "0",
+    "-1",
+    "1e-300",
+    "1e308",
+    "1e999",
+    "4294967296",
+    "\"sd\":1e-200,",
+    "\"df\":0,",
+    "\"values\":{}",
+    "\"values\":[1,2,3]",
+    "<<<<<<< HEAD\n",
+    "=======\n",
+    "{\"cell\":",
+    "{\"run\":",
+    "{\"noise\":",
+    "\u{feff}",
+];
 const SSE: &[&str] = &[
     "data: ",
     "data:",

@@ -12,6 +12,7 @@ use tokgate::clock::Stamp;
 use tokgate::engine::exposition::{self, Sample};
 use tokgate::engine::metrics::Gauges;
 use tokgate::engine::readings::Readings;
+use tokgate::judge::ratio::{Noise, of_launches};
 use tokgate::load::answer::{Answer, End, Head, Progress};
 use tokgate::load::dataset::{self, Content, DatasetError, Entries};
 use tokgate::load::event;
@@ -20,6 +21,8 @@ use tokgate::load::{Outcome, TokenEvent, Trace};
 use tokgate::matrix::{Selection, expand};
 use tokgate::measure::metric::CATALOGUE;
 use tokgate::measure::{Metric, Preset, document, told};
+use tokgate::record::baseline::Baseline;
+use tokgate::record::noise::NoiseFile;
 use tokgate::suite::{LoadOptions, Problem, load};
 
 // ------------------------------------------------------------------------------------------------------ event streams
@@ -304,6 +307,37 @@ pub fn tool(text: &[u8]) {
             let repeats: [BTreeMap<Metric, f64>; 2] = [found.figures.clone(), found.figures];
             let _ = told::observations(&repeats);
         }
+    }
+}
+
+// ------------------------------------------------------------------------------------------- files beside a suite
+
+/// Baselines and noise files: what reads back as itself and can be judged by, or a refusal.
+pub fn kept(text: &[u8]) {
+    let text = String::from_utf8_lossy(text);
+    let path = Path::new("kept.jsonl");
+    match Baseline::parse(path, &text) {
+        Ok(read) => {
+            let again = Baseline::parse(path, &read.render());
+            assert_eq!(again.ok().as_ref(), Some(&read), "it does not read back");
+            for line in &read.cells {
+                assert!(line.values.values().all(|value| value.is_finite()), "{line:?}");
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty() && !error.help().is_empty()),
+    }
+    match NoiseFile::parse(path, &text) {
+        Ok(read) => {
+            let again = NoiseFile::parse(path, &read.render());
+            assert_eq!(again.ok().as_ref(), Some(&read), "it does not read back");
+            let noises: Vec<Noise> = read.lines().iter().map(|line| line.noise()).collect();
+            for (one, other) in noises.iter().zip(noises.iter().rev()) {
+                let both = of_launches(&[1.0], Some(one.with(*other)), 0.05).unwrap();
+                let (lower, upper) = (both.lower.unwrap(), both.upper.unwrap());
+                assert!(lower < 1.0 && 1.0 < upper, "{one:?} {other:?}: {both:?}");
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty() && !error.help().is_empty()),
     }
 }
 

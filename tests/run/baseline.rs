@@ -392,3 +392,22 @@ fn a_list_says_what_a_ratio_is_held_against() {
         ran.stdout
     );
 }
+
+#[test]
+fn what_a_recording_could_not_write_is_said_before_it_measures() {
+    let project = project(RATIO);
+    let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    let record = |name: &str| {
+        let arguments =
+            ["baseline", "record", "suite.toml", "--runs", "2", "--replace", "--file", name];
+        project.tokgate(&arguments)
+    };
+    let ran = record("suite.toml").exits(21);
+    let lost = "help: name another file: what stands there would be lost";
+    assert!(ran.stderr.contains(lost), "{}", ran.stderr);
+    assert_eq!(std::fs::read_to_string(project.path().join("suite.toml")).unwrap(), suite);
+    std::os::unix::fs::symlink("nowhere", project.path().join("link")).unwrap();
+    let ran = record("link/runs.jsonl").exits(33);
+    assert!(ran.stderr.contains("nothing was measured"), "{}", ran.stderr);
+    assert!(!project.path().join("tokgate-out").exists());
+}

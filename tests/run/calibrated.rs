@@ -369,3 +369,34 @@ fn a_calibration_goes_on_after_an_interruption_as_what_it_was() {
     assert_eq!(values(&again).as_array().unwrap().len(), 3);
     assert_eq!(values(&again)[0], values(&whole)[0], "what was measured is not measured again");
 }
+
+#[test]
+fn what_a_calibration_could_not_write_is_said_before_it_measures() {
+    let project = project(&format!("{NOISE}{FLOOR}"));
+    let measured = || project.path().join("tokgate-out").exists();
+    let runs = "{\"baseline\":{\"format\":1}}\n";
+    project.file("runs.jsonl", runs);
+    project.file("notes", "\n# of mine\n");
+    std::fs::create_dir(project.path().join("folder")).unwrap();
+    let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    for name in ["suite.toml", "runs.jsonl", "notes", "folder"] {
+        let ran = calibrate(&project, &["--launches", "2", "--write", name]).exits(21);
+        assert!(!measured(), "{name}");
+        if name != "folder" {
+            let lost = "help: name another file: what stands there would be lost";
+            assert!(ran.stderr.contains(lost), "{}", ran.stderr);
+        }
+    }
+    for (name, text) in [("suite.toml", suite.as_str()), ("runs.jsonl", runs)] {
+        assert_eq!(std::fs::read_to_string(project.path().join(name)).unwrap(), text);
+    }
+    std::os::unix::fs::symlink("nowhere", project.path().join("link")).unwrap();
+    let ran = calibrate(&project, &["--launches", "2", "--write", "link/noise.jsonl"]).exits(33);
+    assert!(ran.stderr.contains("nothing was measured") && !measured(), "{}", ran.stderr);
+    // What is empty or broken begins anew.
+    for text in ["", "<<<<<<< HEAD\n", "{\"noise\":{\"format\":9"] {
+        project.file("noise.jsonl", text);
+        calibrate(&project, &["--launches", "2", "-E", "concurrency=1"]).exits(0);
+        assert!(file(&project).starts_with("{\"noise\":{\"format\":1,"));
+    }
+}

@@ -386,3 +386,23 @@ fn no_tool_reaches_an_engine_inside_of_tokgate() {
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert!(said.contains("clock = \"real\""), "{said}");
 }
+
+#[test]
+fn figures_that_a_suite_now_takes_from_elsewhere_are_not_held_against_recorded_ones() {
+    let test = |how: &str| format!("result = \"out.json\"\nmetrics.score = {{ {how} }}");
+    let more =
+        "[[expect]]\nmetric = \"score\"\nmin-ratio = 0.9\n[baseline]\nfile = \"runs.jsonl\"\n";
+    let script = r#"echo '{"s": 2, "ms": 2000}' > "$1/out.json""#;
+    let project = tool(script, &test("pointer = \"/s\", unit = \"s\", better = \"higher\""), more);
+    project.tokgate(&["baseline", "record", "suite.toml", "--runs", "2"]).exits(0);
+    project.run(&[]).exits(0);
+    let text = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    for (was, is, words) in [
+        ("pointer = \"/s\"", "pointer = \"/ms\"", "metrics.score was /s s higher, is /ms s higher"),
+        ("unit = \"s\"", "unit = \"ms\"", "metrics.score was /s s higher, is /s ms higher"),
+    ] {
+        project.file("suite.toml", &text.replace(was, is));
+        let ran = project.run(&[]).exits(21);
+        assert!(ran.stderr.contains(words), "{}", ran.stderr);
+    }
+}

@@ -18,7 +18,7 @@ use clap::Subcommand;
 
 use crate::measure::Direction;
 use crate::record::RunRecord;
-use crate::record::baseline::{Baseline, BaselineError, CellLine, Collected, Key, collect};
+use crate::record::baseline::{Baseline, BaselineError, CellLine, Collected, Kept, Key, collect};
 use crate::record::provenance::Provenance;
 use crate::record::wording::number;
 use crate::report::count::plural;
@@ -81,6 +81,32 @@ fn read_or_new(path: &Path, suite: &str, provenance: &Provenance) -> Result<Base
         Err(BaselineError::Absent { .. }) => Ok(Baseline::new(suite, provenance.identity())),
         Err(error) => Err(refuse(&error.to_string(), error.help())),
     }
+}
+
+/// Says that a file that can't be used begins anew.
+///
+/// # Errors
+/// It is something else, which would be lost.
+pub(super) fn begin_anew(path: &Path, kind: Kept, why: &BaselineError) -> Result<(), Exit> {
+    if kind.may_replace(path) {
+        say(&format!("warning: {why}; the file begins anew"));
+        return Ok(());
+    }
+    Err(refuse(&why.to_string(), "name another file: what stands there would be lost"))
+}
+
+/// Makes sure that a file can be written, before anything is measured for it.
+///
+/// # Errors
+/// The folder above it can't be made, or nothing can be written there.
+pub(super) fn can_keep(path: &Path) -> Result<(), Exit> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let room = files::Room::hold(folder.unwrap_or(Path::new(".")), 0);
+    room.map(drop).map_err(|error| {
+        say(&format!("error: {} can't be written: {error}", path.display()));
+        say("  help: make the folder writable, or name another file; nothing was measured");
+        Exit::Unwritten
+    })
 }
 
 /// Writes a file as a whole, and the folders above it.

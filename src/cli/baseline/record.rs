@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::hardware;
 use crate::matrix::Plan;
-use crate::record::baseline::{Baseline, Collected, collect};
+use crate::record::baseline::{Baseline, BaselineError, Collected, Kept, collect};
 use crate::report::count::plural;
 use crate::report::json;
 use crate::report::junit::Dialect;
@@ -18,7 +18,7 @@ use super::super::shape::{Choice, Overlay};
 use super::super::shard::Sharding;
 use super::super::share::Shares;
 use super::super::{Global, say};
-use super::{other_engine, refuse, store, unless_lowered};
+use super::{begin_anew, can_keep, other_engine, refuse, store, unless_lowered};
 
 /// Arguments of `tokgate baseline record`.
 #[derive(Debug, clap::Args)]
@@ -101,6 +101,9 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         Ok(baseline) => baseline,
         Err(exit) => return exit,
     };
+    if let Err(exit) = can_keep(&file) {
+        return exit;
+    }
     let mut shares = Shares::begin(Limits::begin(None, None), parent);
     match record(args, global, &machine, &ready, &file, &before, &mut shares) {
         Ok(()) => Exit::Pass,
@@ -153,10 +156,9 @@ fn existing(args: &Args, ready: &Ready, file: &Path) -> Result<Baseline, Exit> {
     let anew = || Baseline::new(suite, ready.provenance.identity());
     let baseline = match Baseline::read(file) {
         Ok(baseline) => baseline,
-        Err(crate::record::baseline::BaselineError::Absent { .. }) => return Ok(anew()),
+        Err(BaselineError::Absent { .. }) => return Ok(anew()),
         Err(error) if args.replace => {
-            say(&format!("warning: {error}; the file begins anew"));
-            return Ok(anew());
+            return begin_anew(file, Kept::Baseline, &error).map(|()| anew());
         }
         Err(error) => return Err(refuse(&error.to_string(), error.help())),
     };

@@ -67,12 +67,15 @@ pub(super) fn resolve(plan: &Plan, provenance: &Provenance, found: &mut Referenc
             Some(known) => apply(plan, one, known, file, found),
             None => {
                 let (key, test) = (key(plan, one, one.cell.setting), &plan.test(one.cell).name);
+                // All cells of a test have the same axes, so one tells.
+                if renamed.contains(test.as_str()) {
+                    continue;
+                }
                 match noise.other_axes(test, &key.cell) {
                     Some(misfit) => {
-                        if renamed.insert(test) {
-                            let what = format!("the noise file {shown} does not fit: {misfit}");
-                            refuse(&what, misfit.remedy(Kept::Noise));
-                        }
+                        renamed.insert(test);
+                        let what = format!("the noise file {shown} does not fit: {misfit}");
+                        refuse(&what, misfit.remedy(Kept::Noise));
                     }
                     None if lenient || may_be_zero(one.bound.metric.base) => {
                         spared.push(key.to_string());

@@ -10,7 +10,7 @@ mod floor;
 mod hold;
 mod read;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -231,8 +231,8 @@ impl Baseline {
     /// Puts runs and cells in canonical order, and drops what nothing refers to any more.
     fn settle(&mut self) {
         self.cells.retain(|line| !line.values.is_empty());
-        let used = |id: &String| self.cells.iter().any(|line| line.values.contains_key(id));
-        self.runs.retain(|run| used(&run.id));
+        let used: BTreeSet<&String> = self.cells.iter().flat_map(|it| it.values.keys()).collect();
+        self.runs.retain(|run| used.contains(&run.id));
         self.runs.sort_by(|a, b| (&a.started, &a.id).cmp(&(&b.started, &b.id)));
         self.cells.sort_by(|a, b| order(&a.key(), &b.key()));
         let cells = &self.cells;
@@ -242,10 +242,12 @@ impl Baseline {
     /// Adds runs beside those that are there; with `replace` instead of what is there of the same
     /// cells and metrics.
     pub fn add(&mut self, collected: &[Collected], replace: bool) {
+        let mut known: BTreeMap<Key, CellLine> =
+            self.cells.drain(..).map(|line| (line.key(), line)).collect();
         if replace {
-            let new: Vec<Key> =
-                collected.iter().flat_map(|run| &run.cells).map(CellLine::key).collect();
-            self.cells.retain(|line| !new.contains(&line.key()));
+            for line in collected.iter().flat_map(|run| &run.cells) {
+                known.remove(&line.key());
+            }
         }
         for run in collected {
             for one in &run.runs {
@@ -257,12 +259,13 @@ impl Baseline {
                 self.tests.entry(name.clone()).or_insert_with(|| workload.clone());
             }
             for line in &run.cells {
-                match self.cells.iter_mut().find(|known| known.key() == line.key()) {
-                    Some(known) => known.values.extend(line.values.clone()),
-                    None => self.cells.push(line.clone()),
-                }
+                known
+                    .entry(line.key())
+                    .and_modify(|known| known.values.extend(line.values.clone()))
+                    .or_insert_with(|| line.clone());
             }
         }
+        self.cells = known.into_values().collect();
         self.settle();
     }
 

@@ -36,6 +36,17 @@ impl Kept {
         }
     }
 
+    /// Whether a file is one of this kind, whatever is wrong with it, or has nothing in it: what is written in
+    /// its place then takes nothing else away.
+    pub fn may_replace(self, path: &Path) -> bool {
+        let Ok(bytes) = std::fs::read(path) else { return false };
+        let text = String::from_utf8_lossy(&bytes);
+        let Some(first) = text.lines().find(|line| !line.trim().is_empty()) else { return true };
+        first.trim_start().starts_with(&format!("{{\"{}\":", self.key()))
+            || first.starts_with(POINTER)
+            || MARKERS.iter().any(|marker| first.starts_with(marker))
+    }
+
     fn anew(self) -> &'static str {
         match self {
             Kept::Baseline => "take it from git again, or record it anew",
@@ -155,6 +166,16 @@ pub enum BaselineError {
         /// The run.
         run: String,
     },
+    /// A cell of a test of which the file does not say how it was measured.
+    #[error("{}:{line} is of test `{test}`, of which the file has no line", path.display())]
+    Untold {
+        /// The file.
+        path: PathBuf,
+        /// Which line.
+        line: usize,
+        /// The test.
+        test: String,
+    },
     /// One launch does not show how launches differ.
     #[error("{}:{line} has fewer than two launches: one shows no noise", path.display())]
     Few {
@@ -216,6 +237,9 @@ impl BaselineError {
             BaselineError::Twice { .. } => "remove one of the two lines",
             BaselineError::Stray { .. } => {
                 "take the run's line from git again, or remove the value"
+            }
+            BaselineError::Untold { .. } => {
+                "take the test's line from git again: without it nobody knows whether it was measured in the same way"
             }
             BaselineError::Few { .. } | BaselineError::Spread { .. } => {
                 "calibrate that cell anew with `tokgate calibrate SUITE -E …`, or remove the line"
@@ -359,7 +383,11 @@ impl Baseline {
                 Line::Run(run) => read.runs.push(run),
                 Line::Cell(cell) => {
                     let unknown = |id: &&String| !read.runs.iter().any(|run| run.id == **id);
-                    // A run's line stands above all cells.
+                    // Lines of tests and runs stand above all cells.
+                    if !read.tests.contains_key(&cell.test) {
+                        let (path, test) = (path.to_owned(), cell.test);
+                        return Err(BaselineError::Untold { path, line, test });
+                    }
                     if let Some(run) = cell.values.keys().find(unknown) {
                         let (path, run) = (path.to_owned(), run.clone());
                         return Err(BaselineError::Stray { path, line, run });
@@ -381,7 +409,8 @@ fn wrong<E: Entry>(
     error: &serde_json::Error,
 ) -> BaselineError {
     let (kind, path) = (E::KIND, path.to_owned());
-    let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let values = unquoted(text);
+    let words: BTreeSet<&str> = values.split(|c: char| !c.is_ascii_alphanumeric()).collect();
     let numbers = ["NaN", "nan", "Infinity", "inf", "null"];
     if let Some(word) = numbers.into_iter().find(|word| words.contains(word)) {
         return BaselineError::NoNumber { kind, path, line, word };
@@ -392,4 +421,17 @@ fn wrong<E: Entry>(
         return BaselineError::Format { kind, path, found, reads: E::FORMAT };
     }
     BaselineError::Line { kind, path, line, why: error.to_string() }
+}
+
+/// What of a line of JSON stands outside of quotes: an axis may have a value `inf`.
+fn unquoted(text: &str) -> String {
+    let (mut quoted, mut escaped) = (false, false);
+    text.chars()
+        .filter(|c| {
+            let was = quoted;
+            quoted ^= *c == '"' && !escaped;
+            escaped = was && *c == '\\' && !escaped;
+            !was
+        })
+        .collect()
 }

@@ -152,12 +152,24 @@ fn each_way_to_be_wrong_has_words_of_its_own() {
         (String::new(), "x.jsonl is no baseline: its first line does not say what it is of".into()),
         (format!("{text}{}\n", lines[5]), format!("x.jsonl:8 says again what line 6 says: {cell}")),
         (
+            text.replacen(lines[1], "", 1),
+            "x.jsonl:5 is of test `decode`, of which the file has no line".into(),
+        ),
+        (
             text.replacen(lines[3], "", 1),
             "x.jsonl:5 has a value of run aa, of which the file has no line".into(),
         ),
     ] {
         assert_eq!(said(&text), words, "{text}");
     }
+    // The value of an axis is no value of a run.
+    let axis = said(
+        &text.replacen("\"unit\"", "\"units\"", 1).replace("concurrency=2", "request-rate=inf"),
+    );
+    assert!(
+        axis.starts_with("x.jsonl:5 is no line of a baseline: unknown field `units`"),
+        "{axis}"
+    );
     let unknown = said(&text.replacen("\"unit\"", "\"units\"", 1));
     assert!(
         unknown.starts_with("x.jsonl:5 is no line of a baseline: unknown field `units`"),

@@ -3,9 +3,13 @@
 
 use std::path::Path;
 
-use super::{FORMAT, LEAST_LAUNCHES, Line, NoiseFile, NoiseLine};
+use super::{FORMAT, LEAST_LAUNCHES, LEAST_SPREAD, Line, NoiseFile, NoiseLine};
 use crate::record::baseline::{BaselineError, Entry, Kept, entries, text};
 use crate::record::provenance::Provenance;
+
+/// The greatest spread that a file may tell: launches that differ by factors of thousands have no value that
+/// anything could be held against.
+const MOST_SPREAD: f64 = 10.0;
 
 impl Entry for Line {
     const KIND: Kept = Kept::Noise;
@@ -51,7 +55,11 @@ impl NoiseFile {
                 }
                 Line::Run(run) => read.runs.push(run),
                 Line::Cell(line) => {
-                    // A calibration's line stands above all cells.
+                    // Lines of tests and calibrations stand above all cells.
+                    if !read.tests.contains_key(&line.test) {
+                        let (path, test) = (path.to_owned(), line.test);
+                        return Err(BaselineError::Untold { path, line: number, test });
+                    }
                     if !read.runs.iter().any(|run| run.id == line.run) {
                         let (path, run) = (path.to_owned(), line.run);
                         return Err(BaselineError::Stray { path, line: number, run });
@@ -77,7 +85,7 @@ fn usable(path: &Path, number: usize, line: &NoiseLine) -> Result<(), BaselineEr
         let why = format!("`df` is {} of {launches} values, and it is one less", line.df);
         return Err(BaselineError::Line { kind: Kept::Noise, path, line: number, why });
     }
-    if !(line.sd.is_finite() && line.sd > 0.0) {
+    if !(LEAST_SPREAD..=MOST_SPREAD).contains(&line.sd) {
         return Err(BaselineError::Spread { path, line: number, spread: line.sd });
     }
     Ok(())

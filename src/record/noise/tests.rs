@@ -255,6 +255,10 @@ fn each_way_to_be_wrong_has_words_of_its_own() {
         ),
         (format!("{text}{}\n", lines[5]), format!("x.jsonl:8 says again what line 6 says: {cell}")),
         (
+            text.replacen(lines[1], "", 1),
+            "x.jsonl:5 is of test `decode`, of which the file has no line".into(),
+        ),
+        (
             text.replacen(lines[2], "", 1),
             "x.jsonl:6 has a value of run aa, of which the file has no line".into(),
         ),
@@ -264,6 +268,24 @@ fn each_way_to_be_wrong_has_words_of_its_own() {
     let baseline = crate::record::baseline::tests::baseline().render();
     let said = parse(&baseline).unwrap_err().to_string();
     assert!(said.starts_with("x.jsonl:1 is no line of a noise file: unknown variant `baseline`"));
+}
+
+#[test]
+fn a_spread_by_which_nothing_can_be_judged_is_refused() {
+    let text = file().render();
+    let at = text.find("\"sd\":").unwrap() + 5;
+    let end = at + text[at..].find(',').unwrap();
+    let with = |sd: &str| {
+        let text = format!("{}{sd}{}", &text[..at], &text[end..]);
+        NoiseFile::parse(Path::new("x.jsonl"), &text).map_err(|error| error.to_string())
+    };
+    for sd in ["0.0001", "0.01", "10.0"] {
+        assert!(with(sd).is_ok(), "{sd}");
+    }
+    for sd in ["0", "-0.01", "1e-200", "0.00009", "11", "1e200"] {
+        let said = with(sd).unwrap_err();
+        assert!(said.starts_with("x.jsonl:5 has a spread of "), "{said}");
+    }
 }
 
 #[test]

@@ -87,11 +87,9 @@ impl RunRecord {
         if !matches!(outcome.state, CellState::Measured(_)) {
             return false;
         }
-        let known = self.kin.of(&self.header);
         let unrun = |variant: &super::VariantRecord| {
-            let twin = known.twin(&self.header, index, &variant.name);
-            let state = twin.and_then(|twin| self.cells.get(twin)).map(|twin| &twin.state);
-            matches!(state, Some(CellState::NotRun { .. }))
+            let twin = self.twin(index, &variant.name);
+            twin.is_some_and(|at| matches!(self.cells[at].state, CellState::NotRun { .. }))
         };
         variants_of(cell).any(unrun)
     }
@@ -140,13 +138,8 @@ impl RunRecord {
     }
 
     /// The index of the same cell of another variant.
-    pub fn twin(&self, cell: &PlannedCellRecord, variant: &str) -> Option<usize> {
-        let same = |other: &PlannedCellRecord| {
-            other.test == cell.test
-                && other.id == cell.id
-                && other.variant.as_deref() == Some(variant)
-        };
-        let at = self.header.cells.iter().position(same)?;
+    pub fn twin(&self, index: usize, variant: &str) -> Option<usize> {
+        let at = self.kin.of(&self.header).twin(&self.header, index, variant)?;
         (at < self.cells.len()).then_some(at)
     }
 

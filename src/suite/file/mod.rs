@@ -277,6 +277,7 @@ pub struct TestTable {
     pub repeat: Option<At<Whole>>,
     /// How many fresh launches of the engine measure each cell, whose spread enters the interval; default 1.
     /// Variants that `[compare]` names have its `pairs` instead.
+    #[schemars(extend("maximum" = 1000, "x-expects" = "a whole number from 1 to 1000"))]
     pub launches: Option<At<Whole>>,
     /// command: what is run, a template that sees the cell and where the engine answers.
     pub command: Option<At<CommandValue>>,
@@ -400,8 +401,8 @@ pub struct CompareTable {
     pub baseline: Option<At<String>>,
     /// The variant that is judged.
     pub candidate: Option<At<String>>,
-    /// How many pairs of launches; even, at least 4; default 4.
-    #[schemars(extend("minimum" = 4, "x-expects" = "an even number from 4 on"))]
+    /// How many pairs of launches; even, from 4 to 1000; default 4.
+    #[schemars(extend("minimum" = 4, "maximum" = 1000, "x-expects" = "an even number from 4 to 1000"))]
     pub pairs: Option<At<Whole>>,
     /// At least so much of the baseline on average over all cells, as a share; absent: reported only.
     #[schemars(extend("x-expects" = "a share like 0.99"))]
@@ -505,7 +506,7 @@ pub struct ProfileTable {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProfileCompareTable {
-    /// How many pairs of launches; even, at least 4.
-    #[schemars(extend("minimum" = 4, "x-expects" = "an even number from 4 on"))]
+    /// How many pairs of launches; even, from 4 to 1000.
+    #[schemars(extend("minimum" = 4, "maximum" = 1000, "x-expects" = "an even number from 4 to 1000"))]
     pub pairs: Option<At<Whole>>,
 }

@@ -11,6 +11,7 @@ use super::{
     Test, TestSetting,
 };
 use crate::load::{Arrival, Length};
+use crate::measure::{Base, Direction};
 use crate::quantity::print_duration;
 
 impl Test {
@@ -38,6 +39,21 @@ impl Test {
                     },
                 );
                 say("repeat", setting.repeat.to_string());
+                if let Some(preset) = setting.preset {
+                    say(
+                        "preset",
+                        serde_json::to_value(preset).map_or_else(|_| String::new(), text),
+                    );
+                }
+                for (metric, pointer) in &setting.metrics {
+                    let entry = Base::User(*metric).entry();
+                    let better = match entry.better {
+                        Direction::Higher => "higher",
+                        Direction::Lower => "lower",
+                    };
+                    let words = [pointer, entry.unit, better].join(" ");
+                    say(&format!("metrics.{}", metric.name()), words);
+                }
             }
         }
         match &self.kind {
