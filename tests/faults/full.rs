@@ -178,7 +178,7 @@ fn an_earlier_run_that_can_not_be_moved_leaves_no_report_that_looks_new() {
     let before = project.run(&[]).exits(0).read("record.json");
     project.file("out.previous/thesis.tex", "");
     let ran = project.run(&[]);
-    let removed = "junit.xml, summary.md, report.html";
+    let removed = "junit.xml, summary.md, report.html, metrics.prom, cells.csv";
     let told = format!("{removed} of the earlier run were removed");
     refused(
         ran,
