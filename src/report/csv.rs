@@ -58,8 +58,12 @@ enum Extent {
 
 /// Renders a record as CSV: all figures, or as many as fit.
 pub fn render(record: &RunRecord) -> String {
+    within(record, MOST)
+}
+
+fn within(record: &RunRecord, most: usize) -> String {
     let whole = [Extent::All, Extent::Judged].into_iter();
-    let fits = whole.map(|extent| table(record, extent, MOST)).find_map(Result::ok);
+    let fits = whole.map(|extent| table(record, extent, most)).find_map(Result::ok);
     fits.unwrap_or_else(|| table(record, Extent::Bare, usize::MAX).unwrap_or_default())
 }
 

@@ -49,9 +49,16 @@ enum Extent {
 
 /// Renders a record as OpenMetrics text: all figures, or as many as fit.
 pub fn render(record: &RunRecord) -> String {
-    let fits = |extent| Some(families(record, extent).text()).filter(|text| text.len() <= MOST);
+    within(record, MOST)
+}
+
+fn within(record: &RunRecord, most: usize) -> String {
+    let fits = |extent| {
+        let text = families(record, extent, most).text();
+        (text.len() <= most).then_some(text)
+    };
     let whole = [Extent::All, Extent::Judged].into_iter().find_map(fits);
-    whole.unwrap_or_else(|| families(record, Extent::Counts).text())
+    whole.unwrap_or_else(|| families(record, Extent::Counts, most).text())
 }
 
 /// Families in the order in which they appeared.
@@ -202,7 +209,7 @@ fn named(metric: Metric) -> Named {
     Named { name, unit, help: format!("{}{own}", entry.formula), per }
 }
 
-fn families(record: &RunRecord, extent: Extent) -> Families {
+fn families(record: &RunRecord, extent: Extent, most: usize) -> Families {
     let header = &record.header;
     let mut all = Families::default();
     let suite = label("suite", &header.suite);
@@ -242,7 +249,7 @@ fn families(record: &RunRecord, extent: Extent) -> Families {
     }
     for (at, labels) in labels.iter().enumerate() {
         cell(record, at, labels, extent, &mut all);
-        if all.size > MOST {
+        if all.size > most {
             // Too large already: what follows is for nothing.
             break;
         }

@@ -191,16 +191,20 @@ fn hostile_names_stay_in_their_labels() {
 
 #[test]
 fn a_very_large_run_says_that_figures_are_left_out() {
-    let mut record = fixture::page();
-    let (planned, outcome) = (record.header.cells[20].clone(), record.cells[20].clone());
-    record.header.cells.extend(std::iter::repeat_n(planned, 9_000));
-    record.cells.extend(std::iter::repeat_n(outcome, 9_000));
-    let text = render(&record);
-    assert!(
-        text.len() <= MOST && text.contains("tokgate_complete{suite=\"inkling-small-h200x8\"} 0\n")
-    );
-    assert!(text.contains("tokgate_output_throughput_tokens_per_second{"));
-    assert!(text.contains("verdict=\"pass\"} 9"));
-    let counts = families(&record, Extent::Counts).text();
-    assert!(counts.len() < 2_000 && read(&counts)["tokgate_cells"].len() == 8);
+    let record = fixture::page();
+    let all = render(&record);
+    let most = all.len() - 1;
+    let text = within(&record, most);
+    assert!(text.len() <= most);
+    let incomplete = "tokgate_complete{suite=\"inkling-small-h200x8\"} 0\n";
+    assert!(all.contains(&incomplete.replace(" 0\n", " 1\n")) && text.contains(incomplete));
+    // What a limit stands on is there.
+    let families = read(&text);
+    assert_eq!(families["tokgate_cell"].len(), record.cells.len());
+    assert!(!families["tokgate_output_throughput_tokens_per_second"].is_empty());
+    let count = |text: &str| read(text).get("tokgate_ttft_seconds").map_or(0, Vec::len);
+    assert!(count(&text) < count(&all));
+    let counts = within(&record, text.len() - 1);
+    assert!(counts.len() < 2_000 && counts.contains(incomplete));
+    assert_eq!(read(&counts)["tokgate_cells"].len(), 8);
 }
