@@ -95,7 +95,7 @@ fn played(script: &str, codes: &[i32]) -> (i32, String, usize, String, String) {
     let at = |name: &str| dir.path().join(name);
     let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
     std::fs::write(at("codes"), codes.join("\n") + "\n").unwrap();
-    let tokgate = "#!/bin/sh\nmkdir -p tokgate-out/ci\necho '# summary' > tokgate-out/ci/summary.md\n\
+    let tokgate = "#!/bin/sh\necho \"# summary $(head -n 1 codes)\" >> \"$GITHUB_STEP_SUMMARY\"\n\
                    echo \"$@\" >> calls\ncode=$(head -n 1 codes)\nsed -i 1d codes\nexit \"$code\"\n";
     std::fs::write(at("tokgate"), tokgate).unwrap();
     std::fs::set_permissions(at("tokgate"), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -140,7 +140,10 @@ fn github_makes_of_each_exit_code_what_the_file_says() {
     assert_eq!(ends(&[31]), (31, 1, false, false));
     assert_eq!(ends(&[32]), (32, 1, false, true));
     let (.., output, summary) = played(&script, &[32]);
-    assert_eq!((output.as_str(), summary.as_str()), ("code=32\n", "# summary\n"));
+    assert_eq!((output.as_str(), summary.as_str()), ("code=32\n", "# summary 32\n"));
+    // An attempt that is repeated leaves nothing in the summary.
+    let (.., summary) = played(&script, &[30, 10]);
+    assert_eq!(summary, "# summary 10\n");
 }
 
 /// YAML as a reader of YAML has it; `None`, said loudly, where there is none.

@@ -17,7 +17,6 @@ use crate::record::baseline::{BaselineError, Kept};
 use crate::record::calibration::{Calibration, calibration};
 use crate::record::noise::NoiseFile;
 use crate::record::run_record::PlannedCellRecord;
-use crate::report::junit::Dialect;
 use crate::report::{calibration as words, json};
 use crate::run::Parent;
 use crate::suite::Suite;
@@ -82,7 +81,7 @@ impl Args {
             seed: self.seed,
             out,
             resume: self.resume.clone(),
-            junit_dialect: Dialect::Rich,
+            junit: Default::default(),
             annotations: Annotations::None,
             deny_warnings: false,
             fail_fast: false,

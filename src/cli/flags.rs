@@ -15,7 +15,10 @@ pub(super) fn selection(args: &Args) -> Vec<String> {
 /// The flags that shape no plan and what a run comes to all the same.
 pub(super) fn session_flags(args: &Args) -> Vec<String> {
     let mut flags = Vec::new();
-    match args.junit_dialect {
+    if let Some(path) = &args.junit.path {
+        flags.extend(["--junit".to_owned(), path.to_string_lossy().into_owned()]);
+    }
+    match args.junit.dialect {
         Dialect::Rich => {}
         Dialect::Strict => flags.extend(["--junit-dialect".to_owned(), "strict".to_owned()]),
     }

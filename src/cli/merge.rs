@@ -13,16 +13,16 @@ use crate::record::{History, journal};
 use crate::report::console::{self, Extent};
 use crate::report::count::plural;
 use crate::report::files::{Room, Unwritten};
-use crate::report::junit::Dialect;
 use crate::report::{self, json};
 
 use super::annotate::Annotations;
 use super::directory::{self, Directory, JOURNAL, shown};
 use super::exit::{self, Exit};
+use super::junit::Junit;
 use super::lock::{Lock, Refusal};
 use super::onlooker::Trouble;
 use super::run::ROOM;
-use super::{Global, hindrance, resume, say, shard};
+use super::{Global, hindrance, resume, say, shard, step_summary};
 
 /// What did not happen where there is no output directory.
 const WROTE_NOTHING: &str = "nothing was written";
@@ -39,9 +39,8 @@ pub struct Args {
     /// Merge although shards are missing: their cells are errors, not run
     #[arg(long)]
     allow_missing: bool,
-    /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
-    #[arg(long, value_enum, default_value_t, value_name = "DIALECT", hide_possible_values = true)]
-    junit_dialect: Dialect,
+    #[command(flatten)]
+    junit: Junit,
     /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
     #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
     annotations: Annotations,
@@ -54,6 +53,9 @@ pub struct Args {
 /// record.
 pub fn run(args: &Args, global: &Global) -> Exit {
     directory::survive_size_limits();
+    if let Err(exit) = args.junit.check() {
+        return exit;
+    }
     // Held to the end: what is read is what is merged.
     let _locks = match hold(&args.dirs) {
         Ok(locks) => locks,
@@ -77,6 +79,7 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     let width = super::report::terminal_width();
     let extent = if global.quiet { Extent::Troubles } else { Extent::Whole };
     let page = console::render(&record, width, global.color_stdout(), extent);
+    step_summary::add(&record);
     let printed = super::print(&page).or(args.annotations.print(&record));
     match &written {
         Ok(directory) if !global.quiet => {
@@ -262,7 +265,7 @@ fn write(
         }
     }
     drop(room);
-    let written = report::write_all(&directory.path, record, args.junit_dialect);
+    let written = report::write_all(&directory.path, record, &args.junit.order(&directory.path));
     troubles.extend(written.err().map(Trouble::from));
     if troubles.is_empty() { Ok(directory.path) } else { Err(troubles) }
 }

@@ -19,6 +19,7 @@ mod git;
 mod header;
 mod hindrance;
 mod init;
+mod junit;
 mod limit;
 mod list;
 mod lock;
@@ -39,6 +40,7 @@ mod selftest;
 mod shape;
 mod shard;
 mod share;
+mod step_summary;
 mod trial;
 mod voice;
 

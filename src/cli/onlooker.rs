@@ -18,7 +18,7 @@ use crate::record::journal::{Journal, JournalError};
 use crate::record::{Event, RunRecord};
 use crate::report::Unwritten;
 use crate::report::files::{Pace, Room};
-use crate::report::junit::Dialect;
+use crate::report::junit::Order;
 use crate::report::progress::Progress;
 use crate::run::{Cause, Halter};
 
@@ -36,8 +36,8 @@ pub struct Onlooker<'a> {
     pub room: Room,
     /// The output directory.
     pub out: &'a Path,
-    /// The dialect of junit.xml.
-    pub dialect: Dialect,
+    /// What is asked of junit.xml.
+    pub order: Order,
     /// The live display or the quiet lines.
     pub progress: Progress,
     /// Asked when results can't be written.
@@ -130,11 +130,11 @@ impl Onlooker<'_> {
             }
         }
         // The conductor's last word comes when no engine is left.
-        let Onlooker { record, mut journal, room, out, dialect, progress, .. } = self;
+        let Onlooker { record, mut journal, room, out, order, progress, .. } = self;
         drop(room);
         let lines = journal.settle().err().map(Trouble::from);
         if behind {
-            reports = crate::report::write_all(out, &record, dialect).err().map(Trouble::from);
+            reports = crate::report::write_all(out, &record, &order).err().map(Trouble::from);
         }
         progress.finish();
         Seen { record, unwritten: lines.or(reports), cut }
@@ -142,7 +142,7 @@ impl Onlooker<'_> {
 
     /// Writes the reports; what is wrong where that fails.
     fn write(&self) -> Option<Trouble> {
-        let written = crate::report::write_all(self.out, &self.record, self.dialect);
+        let written = crate::report::write_all(self.out, &self.record, &self.order);
         written.err().map(Trouble::from)
     }
 

@@ -5,22 +5,21 @@ use std::path::PathBuf;
 
 use crate::report::console::{self, Extent};
 use crate::report::files::Standing;
-use crate::report::junit::Dialect;
 use crate::report::{FILES, json, write_rendered};
 
 use super::annotate::Annotations;
 use super::exit::Exit;
+use super::junit::Junit;
 use super::lock::{Lock, Refusal};
 use super::{directory, remedy, say};
 
 /// Render the reports of a run again from its record.json.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The output directory of a run; its junit.xml, summary.md and report.html are rewritten
+    /// The output directory of a run; all its reports but record.json are rewritten
     pub dir: PathBuf,
-    /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
-    #[arg(long, value_enum, default_value_t, value_name = "DIALECT", hide_possible_values = true)]
-    pub junit_dialect: Dialect,
+    #[command(flatten)]
+    pub junit: Junit,
     /// Have the worst cells shown on their lines of the suite: github or none [default: none]
     #[arg(
         long,
@@ -41,6 +40,9 @@ pub struct Args {
 /// replaced are removed, since they may tell of another record. Where a run is going on, it writes them.
 pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit {
     directory::survive_size_limits();
+    if let Err(exit) = args.junit.check() {
+        return exit;
+    }
     // Held to the end: what is read is what is rendered.
     let lock = Lock::take_if_there(&args.dir, "tokgate report");
     let path = args.dir.join("record.json");
@@ -80,8 +82,9 @@ pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit
         say("  help: wait for it; it writes its reports itself");
         return Exit::Unwritten;
     }
+    let order = args.junit.order(&args.dir);
     let standing = Standing::of(&args.dir, &FILES[1..]);
-    let written = write_rendered(&args.dir, &record, args.junit_dialect);
+    let written = write_rendered(&args.dir, &record, &order);
     say(&console::last_line(&record));
     if let Err(error) = written {
         say(&format!("error: {error}"));
@@ -107,23 +110,24 @@ pub fn terminal_width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::junit::Dialect;
     use crate::report::{FILES, fixture, write_all};
 
     #[test]
     fn reports_come_out_of_the_record_as_they_did_in_the_run() {
         let dir = tempfile::tempdir().unwrap();
         let record = fixture::page_with_a_loss();
-        write_all(dir.path(), &record, Dialect::Rich).unwrap();
+        write_all(dir.path(), &record, &Default::default()).unwrap();
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         let before = FILES.map(read);
         std::fs::remove_file(dir.path().join("junit.xml")).unwrap();
-        for name in ["summary.md", "report.html"] {
+        for name in &FILES[2..] {
             std::fs::write(dir.path().join(name), "stale").unwrap();
         }
 
         let args = Args {
             dir: dir.path().to_owned(),
-            junit_dialect: Dialect::Rich,
+            junit: Junit::default(),
             annotations: Annotations::None,
         };
         let mut page = Vec::new();
@@ -134,7 +138,8 @@ mod tests {
             console::render(&record, 80, false, Extent::Whole)
         );
 
-        let strict = Args { junit_dialect: Dialect::Strict, ..args };
+        let junit = Junit { dialect: Dialect::Strict, ..Junit::default() };
+        let strict = Args { junit, ..args };
         run(&strict, &mut Vec::new(), 80, false);
         assert!(!read("junit.xml").contains("<property "));
     }
@@ -144,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let args = Args {
             dir: dir.path().to_owned(),
-            junit_dialect: Dialect::Rich,
+            junit: Junit::default(),
             annotations: Annotations::None,
         };
         assert_eq!(run(&args, &mut Vec::new(), 80, false), Exit::Suite);

@@ -21,7 +21,7 @@ use crate::record::run_record::{CellOutcome, CellState, RunHeader};
 use crate::record::{Earlier, Event, RunRecord, slowdown};
 use crate::report;
 use crate::report::files::Room;
-use crate::report::junit::Dialect;
+use crate::report::junit::Order;
 use crate::report::outlet;
 use crate::report::progress::Progress;
 use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
@@ -35,6 +35,7 @@ use super::fence::Fence;
 use super::flags::{flags, selection, session_flags};
 use super::header::{self, HeaderInput};
 use super::hindrance;
+use super::junit::Junit;
 use super::limit::{self, Limits};
 use super::onlooker::{Onlooker, Seen, Trouble, failures};
 use super::provenance;
@@ -43,7 +44,7 @@ use super::resume::{self, Course, Resume, Unfinished};
 use super::shape::{self, Choice, Overlay, Planned};
 use super::shard::{Sharding, Split, default_directory};
 use super::share::Shares;
-use super::{Global, say, secrecy};
+use super::{Global, say, secrecy, step_summary};
 
 /// Room that is held back for the end of a run, in bytes: what the results of a small one need.
 pub(super) const ROOM: usize = 256 * 1024;
@@ -74,15 +75,8 @@ pub struct Args {
     /// and it has the same plan, else begin anew
     #[arg(long, value_name = "DIR|auto", value_parser = |text: &str| Ok::<_, String>(Resume::from(text)))]
     pub(super) resume: Option<Resume>,
-    /// The dialect of junit.xml: rich, or strict for Jenkins' junit-10.xsd
-    #[arg(
-        long,
-        value_enum,
-        default_value_t = Dialect::Rich,
-        value_name = "DIALECT",
-        hide_possible_values = true
-    )]
-    pub(super) junit_dialect: Dialect,
+    #[command(flatten)]
+    pub(super) junit: Junit,
     /// Have the worst cells shown on their lines of the suite: auto (on GitHub Actions), github or none
     #[arg(long, value_enum, default_value_t, value_name = "WHERE", hide_possible_values = true)]
     pub(super) annotations: Annotations,
@@ -128,6 +122,14 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
         ));
         say("  help: run them one by one, or leave --out away: each suite has its own");
         return Exit::Suite.into();
+    }
+    if args.junit.path.is_some() && prepared.len() > 1 {
+        say(&format!("error: --junit names one file, and {} suites are to be run", prepared.len()));
+        say("  help: run them one by one, or leave --junit away: each suite has its own junit.xml");
+        return Exit::Suite.into();
+    }
+    if let Err(exit) = args.junit.check() {
+        return exit.into();
     }
     if let Some(Resume::Dir(dir)) = &args.resume {
         if prepared.len() > 1 {
@@ -263,6 +265,7 @@ pub(super) fn carry_out(
             return Exit::Unwritten;
         }
     };
+    let order = args.junit.order(&directory.path);
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
         split: ready.split.as_ref(),
@@ -288,17 +291,17 @@ pub(super) fn carry_out(
                     let said = resume::farewell(&previous, &shown(&previous));
                     said.iter().for_each(|line| say(line));
                 }
-                begin(&directory, header, args.junit_dialect)
+                begin(&directory, header, &order)
             }
             Err(error) => {
                 hindrance::unmoved(&error, &directory, LAUNCHED_NOTHING);
                 return Exit::Unwritten;
             }
         },
-        Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, args.junit_dialect),
+        Ok(Course::Resume(unfinished)) => go_on(&directory, *unfinished, &order),
         Ok(Course::Finished(history)) => {
             let record = history.record;
-            let written = report::write_all(&directory.path, &record, args.junit_dialect);
+            let written = report::write_all(&directory.path, &record, &order);
             let unwritten = written.err().map(Trouble::from);
             shares.limits.failed(failures(&record));
             let seen = Seen { record, unwritten, cut: None };
@@ -348,22 +351,18 @@ struct Opening {
 
 /// Begins the journal and writes the reports of a run in which nothing has run yet: whatever ends
 /// it, they are there; and a disk that can't hold them is told before anything is launched.
-fn begin(directory: &Directory, header: RunHeader, dialect: Dialect) -> Result<Opening, Trouble> {
+fn begin(directory: &Directory, header: RunHeader, order: &Order) -> Result<Opening, Trouble> {
     let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::create(&directory.journal())?;
     let record = RunRecord::new(header.clone());
     let event = Event::RunStarted(Box::new(header));
     journal.append(&event)?;
-    report::write_all(&directory.path, &record, dialect)?;
+    report::write_all(&directory.path, &record, order)?;
     Ok(Opening { journal, room, record, event, earlier: Earlier::default() })
 }
 
 /// As [`begin`], for a run that goes on: its journal gets a line that says so.
-fn go_on(
-    directory: &Directory,
-    unfinished: Unfinished,
-    dialect: Dialect,
-) -> Result<Opening, Trouble> {
+fn go_on(directory: &Directory, unfinished: Unfinished, order: &Order) -> Result<Opening, Trouble> {
     let Unfinished { history, whole } = unfinished;
     let room = Room::hold(&directory.path, ROOM)?;
     let mut journal = Journal::resume(&directory.journal(), whole)?;
@@ -375,7 +374,7 @@ fn go_on(
     journal.append(&event)?;
     let mut record = history.record;
     record.apply(&event);
-    report::write_all(&directory.path, &record, dialect)?;
+    report::write_all(&directory.path, &record, order)?;
     Ok(Opening { journal, room, record, event, earlier: history.earlier })
 }
 
@@ -413,7 +412,7 @@ fn watch(
         journal,
         room,
         out: &directory.path,
-        dialect: args.junit_dialect,
+        order: args.junit.order(&directory.path),
         progress: Progress::start(global.progress_style(), global.verbose),
         halter: halter.clone(),
         max_fail,
@@ -518,6 +517,7 @@ fn conclude(
         Exit::Pass
     } else {
         let page = console::render(&seen.record, width, global.color_stdout(), extent);
+        step_summary::add(&seen.record);
         super::print(&page).or(args.annotations.print(&seen.record))
     };
     let early = seen.record.stopped == Some(StopReason::Unwritable);

@@ -16,7 +16,6 @@ use crate::hardware;
 use crate::matrix::{Plan, Runtime};
 use crate::quantity::print_number;
 use crate::report::json;
-use crate::report::junit::Dialect;
 use crate::run::{Cause, Halt, Halter, Parent};
 use crate::suite::model::TimeLimit;
 use crate::transport::Transport;
@@ -263,7 +262,7 @@ fn of_run(args: &Args, suite: &Path) -> run::Args {
         seed: args.seed,
         out: args.out.clone(),
         resume: None,
-        junit_dialect: Dialect::Rich,
+        junit: Default::default(),
         annotations: Annotations::None,
         deny_warnings: false,
         fail_fast: false,

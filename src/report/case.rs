@@ -24,6 +24,7 @@ use super::ratio;
 use super::rounds;
 use super::sanitise::{cut, line};
 
+pub(super) mod attachment;
 mod overall;
 
 /// Bytes of XML that the whole file stays under, but for the bare cases of a plan so large that
@@ -118,6 +119,11 @@ impl Note {
 
 /// The cases of a record.
 pub fn cases(record: &RunRecord) -> Cases {
+    pointing(record, None)
+}
+
+/// As [`cases`], those that fail with an attachment: the page of the run, from the root of a project on GitLab.
+pub fn pointing(record: &RunRecord, page: Option<&str>) -> Cases {
     let header = &record.header;
     let mut suites: Vec<Suite> = header
         .launches
@@ -131,6 +137,9 @@ pub fn cases(record: &RunRecord) -> Cases {
     }
     let mut cases = Cases { name: line(&header.suite), file: line(&header.path), suites };
     make_unique(&mut cases);
+    if let Some(page) = page {
+        attachment::attach(&mut cases, page);
+    }
     fit(&mut cases, MOST_IN_ALL);
     cases
 }

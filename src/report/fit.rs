@@ -2,6 +2,7 @@
 //!
 //! It decides what goes first. Each case alone is cut in `case.rs`.
 
+use super::case::attachment::alone;
 use super::case::{Case, Cases, Standing};
 use super::sanitise::{cut, escaped_len};
 
@@ -29,7 +30,7 @@ pub fn fit(cases: &mut Cases, budget: usize) {
     let (mut bare, mut failed) = (0, 0usize);
     all(cases, &mut |case| {
         if !good(case) {
-            case.output.clear();
+            case.output = alone(&case.output).to_owned();
             failed += 1;
         }
         bare += size(case) - note_size(case);

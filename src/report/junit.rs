@@ -4,6 +4,7 @@
 //! schema that Jenkins' xUnit plugin validates against, which knows none of them. Neither decides
 //! what a case says; that is `case.rs`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite, XmlString};
@@ -23,10 +24,26 @@ pub enum Dialect {
     Strict,
 }
 
+/// What is asked of the file of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Its dialect.
+    pub dialect: Dialect,
+    /// The page that failing cases point to, from the root of a project on GitLab.
+    pub page: Option<String>,
+    /// Where it is written too.
+    pub copy: Option<PathBuf>,
+}
+
 /// Renders a record as JUnit XML.
 pub fn render(record: &RunRecord, dialect: Dialect) -> String {
-    let cases = case::cases(record);
-    match dialect {
+    ordered(record, &Order { dialect, ..Order::default() })
+}
+
+/// As [`render`], with the page that is asked for.
+pub fn ordered(record: &RunRecord, order: &Order) -> String {
+    let cases = case::pointing(record, order.page.as_deref());
+    match order.dialect {
         Dialect::Rich => rich(&cases),
         Dialect::Strict => strict(&cases),
     }

@@ -8,6 +8,7 @@ pub mod calibration;
 pub mod case;
 pub mod console;
 pub mod count;
+pub mod csv;
 pub mod engine;
 pub mod figure;
 pub mod files;
@@ -20,6 +21,7 @@ pub mod junit;
 pub mod markdown;
 pub mod message;
 pub mod narrate;
+pub mod openmetrics;
 pub mod outlet;
 pub mod overall;
 pub mod part;
@@ -43,15 +45,16 @@ use crate::record::RunRecord;
 pub use files::Unwritten;
 
 /// Names of the files that [`write_all`] writes.
-pub const FILES: [&str; 4] = ["record.json", "junit.xml", "summary.md", "report.html"];
+pub const FILES: [&str; 6] =
+    ["record.json", "junit.xml", "summary.md", "report.html", "metrics.prom", "cells.csv"];
 
 /// Writes all reports of a record into a directory, the record first: each whole or not at all.
 ///
 /// # Errors
 /// The first file that could not be written; those after it are tried all the same.
-pub fn write_all(dir: &Path, record: &RunRecord, dialect: junit::Dialect) -> Result<(), Unwritten> {
+pub fn write_all(dir: &Path, record: &RunRecord, order: &junit::Order) -> Result<(), Unwritten> {
     let record_file = files::replace(&dir.join(FILES[0]), json::render(record).as_bytes());
-    let others = write_rendered(dir, record, dialect);
+    let others = write_rendered(dir, record, order);
     record_file.and(others)
 }
 
@@ -62,10 +65,15 @@ pub fn write_all(dir: &Path, record: &RunRecord, dialect: junit::Dialect) -> Res
 pub fn write_rendered(
     dir: &Path,
     record: &RunRecord,
-    dialect: junit::Dialect,
+    order: &junit::Order,
 ) -> Result<(), Unwritten> {
-    let junit = files::replace(&dir.join(FILES[1]), junit::render(record, dialect).as_bytes());
+    let xml = junit::ordered(record, order);
+    let junit = files::replace(&dir.join(FILES[1]), xml.as_bytes());
+    let copy = order.copy.as_ref().map_or(Ok(()), |path| files::replace(path, xml.as_bytes()));
+    drop(xml);
     let summary = files::replace(&dir.join(FILES[2]), markdown::render(record).as_bytes());
     let page = files::replace(&dir.join(FILES[3]), html::render(record).as_bytes());
-    junit.and(summary).and(page)
+    let metrics = files::replace(&dir.join(FILES[4]), openmetrics::render(record).as_bytes());
+    let cells = files::replace(&dir.join(FILES[5]), csv::render(record).as_bytes());
+    junit.and(copy).and(summary).and(page).and(metrics).and(cells)
 }

@@ -310,16 +310,16 @@ const DECODE: &str = "[[test]]\nkind = \"decode\"\nduration = \"1s\"\nmin-tokens
 #[test]
 fn links_in_place_of_reports_are_replaced_and_not_followed() {
     let project = scripted(
-        "for name in record.json junit.xml summary.md report.html; do\n\
+        "for name in record.json junit.xml summary.md report.html metrics.prom cells.csv; do\n\
          ln -sf ../outside/victim out/$name; ln -s ../outside/victim out/.$name.$run.part; done\n\
          ls -A out > links.txt",
         DECODE,
     );
     let ran = project.run(&[]);
     let links = std::fs::read_to_string(project.path().join("links.txt")).unwrap();
-    assert_eq!(links.matches(".part").count(), 4, "{links}");
+    assert_eq!(links.matches(".part").count(), tokgate::report::FILES.len(), "{links}");
     untouched(&project);
-    for name in ["record.json", "junit.xml", "summary.md", "report.html"] {
+    for name in tokgate::report::FILES {
         assert!(ran.out.join(name).symlink_metadata().unwrap().is_file(), "{name}");
         assert!(!links.contains("victim") && ran.read(name).contains("links"), "{name}");
     }

@@ -7,6 +7,7 @@ mod command;
 mod engine_metrics;
 mod exit_codes;
 mod floors;
+mod handed;
 mod heard;
 pub mod interrupted;
 mod judged;

@@ -7,7 +7,6 @@ use crate::matrix::Plan;
 use crate::record::baseline::{Baseline, BaselineError, Collected, Kept, collect};
 use crate::report::count::plural;
 use crate::report::json;
-use crate::report::junit::Dialect;
 use crate::run::Parent;
 
 use super::super::annotate::Annotations;
@@ -60,7 +59,7 @@ impl Args {
             seed: self.seed.map(|seed| seed.wrapping_add(u64::from(number - 1))),
             out,
             resume: None,
-            junit_dialect: Dialect::Rich,
+            junit: Default::default(),
             annotations: Annotations::None,
             deny_warnings: false,
             fail_fast: false,

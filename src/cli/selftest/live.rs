@@ -11,7 +11,6 @@ use crate::hardware;
 use crate::judge::Verdict;
 use crate::record::RunRecord;
 use crate::record::slowdown::Findings;
-use crate::report::junit::Dialect;
 use crate::report::{json, slowdown};
 use crate::run::Parent;
 use crate::suite::model::TimeLimit;
@@ -72,7 +71,7 @@ impl Flags {
             seed: self.seed,
             out: self.out.clone(),
             resume: None,
-            junit_dialect: Dialect::Rich,
+            junit: Default::default(),
             annotations: Annotations::None,
             deny_warnings: false,
             fail_fast: false,
