@@ -138,6 +138,13 @@ fn help(why: &Incomparable) -> &'static str {
 
 /// The record of a directory or file, or a baseline.
 fn read(path: &Path) -> Result<Source, Exit> {
+    const HELP: &str = "give the output directory of a run, such as tokgate-out/<suite>, its record.json, or a baseline";
+    let in_git = path.to_str().is_some_and(|text| text.contains(':'));
+    if !in_git && std::fs::symlink_metadata(path).is_err() {
+        say(&format!("error: there is no {}", path.display()));
+        say(&format!("  help: {HELP}"));
+        return Err(Exit::Suite);
+    }
     let file = match path.extension() {
         _ if path.is_dir() => path.join("record.json"),
         Some(end) if end == "json" => path.to_owned(),
@@ -145,7 +152,7 @@ fn read(path: &Path) -> Result<Source, Exit> {
     };
     let record = json::read(&file).map_err(|error| {
         say(&format!("error: {error}"));
-        say("  help: give the output directory of a run, such as tokgate-out/<suite>, its record.json, or a baseline");
+        say(&format!("  help: {HELP}"));
         Exit::Suite
     })?;
     Ok(Source::Record(Box::new(record)))

@@ -290,9 +290,10 @@ fn remarks(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
 }
 
 fn pair(a: &Cell<'_>, b: &Cell<'_>) -> Pair {
-    let mut names = a.metrics();
-    names.extend(b.metrics());
-    // In the order of the catalogue on both sides; a set would sort by name.
+    // Records have the order of the catalogue, baselines that of names.
+    let (first, second) = if a.planned().is_some() { (a, b) } else { (b, a) };
+    let mut names = first.metrics();
+    names.extend(second.metrics());
     let mut seen = BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
     Pair {

@@ -101,8 +101,9 @@ fn facts(side: &Side<'_>, alone: bool) -> Vec<(String, String)> {
         }
         say("clock", if header.virtual_time { "virtual" } else { "real" }.to_owned());
         say("seed", header.seed.to_string());
-        say("flags", shell_words::join(without_seed(&header.flags)));
-        say("selection", shell_words::join(&header.selection));
+        let shown = |words: String| if words.is_empty() { "none".to_owned() } else { words };
+        say("flags", shown(shell_words::join(telling(&header.flags))));
+        say("selection", shown(shell_words::join(&header.selection)));
     }
     if let Some(baseline) = side.baseline {
         for (key, value) in &baseline.head.identity {
@@ -117,9 +118,10 @@ fn facts(side: &Side<'_>, alone: bool) -> Vec<(String, String)> {
     found
 }
 
-/// Flags without the seed, which has a line of its own.
-fn without_seed(flags: &[String]) -> Vec<&String> {
-    flags.chunks(2).filter(|pair| pair[0] != "--seed").flatten().collect()
+/// Flags, each with its value, without the seed, which has a line of its own, and without where results went.
+fn telling(flags: &[String]) -> Vec<&String> {
+    let tells = |pair: &&[String]| !["--seed", "--out"].contains(&pair[0].as_str());
+    flags.chunks(2).filter(tells).flatten().collect()
 }
 
 /// Different words, each once.

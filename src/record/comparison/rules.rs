@@ -109,6 +109,14 @@ pub(super) fn apply(
             return Err(Incomparable::NoRatio { which: *which });
         }
     }
+    // What the suites of both sides say alike counts once.
+    let mut seen = BTreeSet::new();
+    asked.retain(|it| {
+        let binds = it.record.severity == Severity::Fail;
+        let metric = it.record.metric.to_string();
+        let key = (it.cells, metric, it.bound.side, it.bound.limit.to_bits(), binds);
+        it.cells.is_none() || seen.insert(key)
+    });
     let binding = asked.iter().filter(|it| it.record.severity == Severity::Fail).count() as u64;
     Ok(asked.iter().map(|it| it.judged(a, b, binding)).collect())
 }
@@ -189,11 +197,20 @@ impl Asked<'_> {
             (Edge::Max, false) => "≤",
         };
         let (value, edge) = shares(known.value, self.bound.limit);
+        let point = match self.policy.inconclusive {
+            InconclusivePolicy::Point if held == Held::Broken && known.lower.is_none() => {
+                ", by the point estimate"
+            }
+            InconclusivePolicy::Point
+            | InconclusivePolicy::Warn
+            | InconclusivePolicy::Fail
+            | InconclusivePolicy::Pass => "",
+        };
         let interval = match (known.lower, known.upper, why) {
             (Some(low), Some(high), _) => format!(" [{}, {}]", share(low), share(high)),
             (_, _, Some(why)) => format!(" ({why})"),
             (_, _, None) => String::new(),
         };
-        (held, format!("{value} of A{interval} {sign} {edge}"))
+        (held, format!("{value} of A{interval} {sign} {edge}{point}"))
     }
 }
