@@ -86,6 +86,9 @@ pub(super) fn lone(lone: &Lone) -> String {
 
 /// Why the cell has no figures, of either side.
 pub(super) fn lacks(pair: &Pair) -> Vec<String> {
+    if let (Some(why), true) = (&pair.lack_a, pair.lack_a == pair.lack_b) {
+        return vec![line(&format!("neither has figures: {why}"))];
+    }
     let both = [(Which::A, &pair.lack_a), (Which::B, &pair.lack_b)];
     let of = |(which, lack): (Which, &Option<String>)| {
         lack.as_ref().map(|why| line(&format!("{which} has no figures: {why}")))

@@ -157,7 +157,11 @@ fn records_of_every_format_are_reported_merged_and_compared() {
         let merge = [&["merge", "--out", "merged"], &shards[..]].concat();
         project.tokgate(&merge).exits(0);
         let ran = project.tokgate(&["compare", shards[0], "merged"]).exits(0);
-        assert!(ran.stdout.contains("note: A is shard 1 of 2, a part of a run\n"), "{}", ran.stdout);
+        assert!(
+            ran.stdout.contains("note: A is shard 1 of 2, a part of a run\n"),
+            "{}",
+            ran.stdout
+        );
         assert!(ran.stdout.contains("; 2 cells only in B\n"), "{}", ran.stdout);
     }
     // A whole run is no shard.

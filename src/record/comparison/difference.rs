@@ -79,16 +79,17 @@ fn facts(side: &Side<'_>, alone: bool) -> Vec<(String, String)> {
         for (key, value) in &header.provenance.facts {
             say(key, value.clone());
         }
-        if header.provenance.is_unknown() {
-            let declared = &header.declared;
-            for (key, value) in [
-                ("model.name", &declared.model),
-                ("model.revision", &declared.revision),
-                ("model.quantization", &declared.quantization),
-            ] {
-                if let Some(value) = value {
-                    say(key, value.clone());
-                }
+        // Records of earlier versions have it here alone.
+        let declared = &header.declared;
+        for (key, value) in [
+            ("model.name", &declared.model),
+            ("model.revision", &declared.revision),
+            ("model.quantization", &declared.quantization),
+        ] {
+            if let Some(value) = value
+                && !header.provenance.facts.contains_key(key)
+            {
+                say(key, value.clone());
             }
         }
         // Virtual time passes alike on every machine.

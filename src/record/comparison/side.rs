@@ -191,14 +191,7 @@ fn lack(outcome: &CellOutcome) -> Option<String> {
     match &outcome.state {
         CellState::NotRun { reason } => Some(reason.clone()),
         CellState::Broken { class, message } => Some(format!("{class}: {message}")),
-        CellState::Unfit { class, message } => {
-            let class = match class {
-                UnfitClass::OverCapacity => "over capacity",
-                UnfitClass::TooLong => "too long",
-                UnfitClass::Hardware => "other hardware",
-            };
-            Some(format!("{class}: {message}"))
-        }
+        CellState::Unfit { message, .. } => Some(message.clone()),
         CellState::Measured(measured) => {
             let faults = Faults::of(&measured.checks);
             let why = || outcome.judgement.message.clone().unwrap_or_default();

@@ -77,6 +77,7 @@ fn one_launch_each_has_no_interval_and_proves_nothing() {
     after.header.seed = 43;
     after.header.provenance.suite_hash = "0123456789abcdef".into();
     after.header.declared.engine = "vllm 0.30.0".into();
+    after.launches[0].facts.as_mut().unwrap().version = Some("0.30.0".into());
     after.header.machine.driver = Some("580.1".into());
     let found = of(fixture::page(), after, &Choice::default());
     assert!(found.cells.iter().flat_map(|pair| &pair.rows).all(|row| row.interval.is_none()));
@@ -84,6 +85,7 @@ fn one_launch_each_has_no_interval_and_proves_nothing() {
     assert!(found.count(Standing::WorseUnproven) > 0);
     let shown = text(&found);
     assert!(shown.contains("one launch each, no interval"), "{shown}");
+    assert!(shown.contains("  neither has figures: over capacity: "), "{shown}");
     let what: Vec<&str> = found.changes.iter().map(|change| change.what.as_str()).collect();
     assert_eq!(what, ["suite hash", "engine", "GPU driver", "seed"], "{shown}");
     assert!(caution(&found).is_none());
