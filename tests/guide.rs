@@ -72,7 +72,9 @@ fn every_subcommand_and_flag_on_a_page_exists() {
     let help = |arguments: &[&str]| Project::new().tokgate(arguments).exits(0).stdout;
     let commands = |help: &str| -> Vec<String> {
         let (_, commands) = help.split_once("Commands:\n").unwrap_or_default();
-        let lines = commands.lines().take_while(|line| !line.is_empty());
+        // A line that goes on where the last one ended is indented further.
+        let begins = |line: &&str| !line.starts_with("   ");
+        let lines = commands.lines().take_while(|line| !line.is_empty()).filter(begins);
         lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
     };
     // Of a command with commands of its own, all their flags.

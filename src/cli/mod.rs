@@ -10,6 +10,7 @@ mod annotate;
 mod baseline;
 mod calibrate;
 mod check;
+mod compare;
 mod completions;
 mod directory;
 mod exit;
@@ -157,6 +158,8 @@ enum Command {
     Calibrate(calibrate::Args),
     /// Render the reports of a run again from its record
     Report(report::Args),
+    /// Show two runs beside each other: figures, ratios, what changed
+    Compare(compare::Args),
     /// Join the shards of a run to one record and its reports
     Merge(merge::Args),
     /// Name the limits that can't fail: of a finished run, or of one with a delay
@@ -240,6 +243,7 @@ fn carry_out(cli: Cli) -> ExitCode {
             let (width, color) = (report::terminal_width(), global.color_stdout());
             report::run(&args, &mut std::io::stdout(), width, color).into()
         }
+        Command::Compare(args) => compare::run(&args).into(),
         Command::Merge(args) => merge::run(&args, global).into(),
         Command::Selftest(args) => selftest::run(&args, global),
         Command::Plan(args) => plan::run(&args, global).into(),

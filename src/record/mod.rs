@@ -5,6 +5,7 @@
 
 pub mod baseline;
 pub mod calibration;
+pub mod comparison;
 pub mod event;
 pub mod history;
 pub mod journal;

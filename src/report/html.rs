@@ -9,6 +9,7 @@
 
 mod banner;
 mod compare;
+pub mod comparison;
 mod detail;
 mod facts;
 mod heat;
@@ -69,9 +70,12 @@ pub fn render(record: &RunRecord) -> String {
     out.finish()
 }
 
+/// A script or style of ours, as the content policy names it.
+fn hash(text: &str) -> String {
+    format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())))
+}
+
 fn head(out: &mut Markup, record: &RunRecord) {
-    let hash =
-        |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
     let (word, _) = super::console::verdict_word(record);
     put!(
         out,

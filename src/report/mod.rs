@@ -6,6 +6,8 @@
 
 pub mod calibration;
 pub mod case;
+pub mod columns;
+pub mod comparison;
 pub mod console;
 pub mod count;
 pub mod csv;

@@ -4,6 +4,7 @@ mod baseline;
 mod broken_engines;
 mod calibrated;
 mod command;
+mod compared;
 mod engine_metrics;
 mod exit_codes;
 mod floors;

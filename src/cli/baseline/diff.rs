@@ -11,8 +11,8 @@ use crate::record::wording::number;
 
 use super::super::exit::Exit;
 use super::super::{git, print};
-use super::columns::columns;
 use super::refuse;
+use crate::report::columns::columns;
 
 /// The level of each bound of the intervals that are shown.
 const ALPHA: f64 = 0.05;
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Exit {
 }
 
 /// The baseline in a file, or in `REVISION:FILE` of git where no file has that name.
-fn read(path: &Path) -> Result<Baseline, Exit> {
+pub fn read(path: &Path) -> Result<Baseline, Exit> {
     let named = path.to_str().filter(|_| !path.exists()).and_then(|text| text.split_once(':'));
     let found = match named {
         Some((revision, file)) if !revision.is_empty() && !file.is_empty() => {

@@ -23,9 +23,9 @@ use crate::suite::source::SourceFile;
 use super::super::exit::Exit;
 use super::super::shape::{self, Choice, Overlay, Planned};
 use super::super::{Global, print, say};
-use super::columns::columns;
 use super::rewrite::{Rewrite, rewrite};
 use super::{NAMED, record, refuse, sources};
+use crate::report::columns::columns;
 
 /// Arguments of `tokgate baseline floors`.
 #[derive(Debug, clap::Args)]

@@ -3,13 +3,14 @@
 //! What a file holds and when it fits is decided in `record::baseline`; here runs are made, records
 //! read and files replaced.
 
-mod columns;
 mod diff;
 mod floors;
 mod promote;
 mod record;
 mod rewrite;
 mod sources;
+
+pub(super) use diff::read as named;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

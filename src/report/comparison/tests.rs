@@ -1,0 +1,217 @@
+//! Comparisons of records that were made by hand, in each form.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::judge::{Bound, Side};
+use crate::measure::{Base, Metric};
+use crate::record::RunRecord;
+use crate::record::comparison::{Choice, Incomparable, Source, compare};
+use crate::record::run_record::{CellState, RelativeRecord, UnfitClass};
+use crate::report::fixture::{self, nasty};
+use crate::suite::model::InconclusivePolicy;
+
+fn source(record: RunRecord) -> Source {
+    Source::Record(Box::new(record))
+}
+
+fn of(a: RunRecord, b: RunRecord, choice: &Choice) -> Comparison {
+    compare(("a", &source(a)), ("b", &source(b)), choice).unwrap()
+}
+
+fn rules_of(which: Which) -> Choice {
+    Choice { rules: BTreeSet::from([which]), ..Choice::default() }
+}
+
+/// Two variants of one run, four launches each; one cell of the new one is a twentieth slower.
+fn variants() -> Comparison {
+    let choice = Choice {
+        variant_a: Some("old".into()),
+        variant_b: Some("new".into()),
+        rules: BTreeSet::from([Which::B]),
+    };
+    of(fixture::compare(), fixture::compare(), &choice)
+}
+
+/// A record whose cells of one metric are all to have a ratio of 0.97 at least.
+fn with_ratios(mut record: RunRecord) -> RunRecord {
+    for cell in &mut record.header.cells {
+        for bound in &mut cell.bounds {
+            bound.metric = Metric { base: Base::OutputThroughput, stat: None, per_gpu: false };
+            bound.bound = Some(Bound { side: Side::Min, target: 1.0, limit: 0.97 });
+            bound.relative = Some(RelativeRecord {
+                file: "b.jsonl".into(),
+                git: None,
+                variant: None,
+                runs: Vec::new(),
+                comparisons: 1,
+                recorded: false,
+                sees: None,
+            });
+        }
+        cell.bounds.truncate(1);
+        cell.quarantine = None;
+    }
+    record.header.cells.retain(|cell| cell.test == "decode");
+    let keep = record.header.cells.len();
+    let from = record.cells.len() - keep;
+    record.cells.drain(..from);
+    record
+}
+
+#[test]
+fn launches_have_intervals_and_rules_are_judged_by_them() {
+    let found = variants();
+    assert_eq!(found.cells.len(), 6);
+    assert!(found.lone.is_empty());
+    assert!(found.cells.iter().flat_map(|pair| &pair.rows).all(|row| row.interval.is_some()));
+    assert_eq!((found.ruled(Held::Broken), found.ruled(Held::Holds)), (1, 5));
+    insta::assert_snapshot!("variants_text", text(&found));
+    insta::assert_snapshot!("variants_markdown", markdown(&found));
+}
+
+#[test]
+fn one_launch_each_has_no_interval_and_proves_nothing() {
+    let mut after = fixture::page_with_a_loss();
+    after.header.run_id = "8b1c".into();
+    after.header.seed = 43;
+    after.header.provenance.suite_hash = "0123456789abcdef".into();
+    after.header.declared.engine = "vllm 0.30.0".into();
+    after.launches[0].facts.as_mut().unwrap().version = Some("0.30.0".into());
+    after.header.machine.driver = Some("580.1".into());
+    let found = of(fixture::page(), after, &Choice::default());
+    assert!(found.cells.iter().flat_map(|pair| &pair.rows).all(|row| row.interval.is_none()));
+    assert_eq!(found.count(Standing::Worse) + found.count(Standing::Better), 0);
+    assert!(found.count(Standing::WorseUnproven) > 0);
+    let shown = text(&found);
+    assert!(shown.contains("one launch each, no interval"), "{shown}");
+    assert!(shown.contains("  neither has figures: over capacity: "), "{shown}");
+    let what: Vec<&str> = found.changes.iter().map(|change| change.what.as_str()).collect();
+    assert_eq!(what, ["suite hash", "engine", "GPU driver", "seed"], "{shown}");
+    assert!(caution(&found).is_none());
+}
+
+#[test]
+fn cells_of_one_side_and_cells_without_figures_are_named() {
+    let mut after = fixture::page();
+    let last = after.header.cells.pop().unwrap();
+    after.cells.pop();
+    after.cells[3].state =
+        CellState::Broken { class: "engine-died".into(), message: "exit status 1".into() };
+    let found = of(fixture::page(), after, &Choice::default());
+    assert_eq!(found.lone.len(), 1);
+    assert_eq!((found.lone[0].side, &found.lone[0].cell), (Which::A, &last.id));
+    let shown = text(&found);
+    assert!(shown.contains(&format!("{} is only in A\n", last.id)), "{shown}");
+    assert!(shown.contains("  B has no figures: engine-died: exit status 1\n"), "{shown}");
+    assert!(found.cells[3].rows.iter().all(|row| row.b.is_none() && row.ratio.is_none()));
+}
+
+#[test]
+fn a_rule_without_an_interval_is_in_doubt_and_the_policy_of_its_suite_says_what_that_means() {
+    let judged = |policy| {
+        let mut after = with_ratios(fixture::page_with_a_loss());
+        after.header.policy.inconclusive = policy;
+        of(with_ratios(fixture::page()), after, &rules_of(Which::B))
+    };
+    let count = |found: &Comparison, held| found.ruled(held);
+    let warn = judged(InconclusivePolicy::Warn);
+    assert!(!warn.rules.is_empty());
+    assert_eq!(
+        (count(&warn, Held::Doubtful), count(&warn, Held::Broken)),
+        (1, 0),
+        "{}",
+        text(&warn)
+    );
+    assert_eq!(count(&judged(InconclusivePolicy::Fail), Held::DoubtFails), 1);
+    assert_eq!(count(&judged(InconclusivePolicy::Pass), Held::Broken), 0);
+    let point = judged(InconclusivePolicy::Point);
+    assert_eq!(count(&point, Held::Broken), 1);
+    assert!(text(&point).contains("by the point estimate"), "{}", text(&point));
+}
+
+#[test]
+fn what_b_has_no_room_for_is_lost_and_what_broke_is_not_judged() {
+    let measured = |record: &RunRecord| {
+        let is = |cell: &CellState| matches!(cell, CellState::Measured(_));
+        record.cells.iter().position(|cell| is(&cell.state)).unwrap()
+    };
+    let before = with_ratios(fixture::page());
+    let at = measured(&before);
+    let with = |state: CellState| {
+        let mut after = before.clone();
+        after.cells[at].state = state;
+        after
+    };
+    let full = CellState::Unfit { class: UnfitClass::OverCapacity, message: "512K > 256K".into() };
+    let died = CellState::Broken { class: "engine-died".into(), message: "gone".into() };
+    let lost = of(before.clone(), with(full.clone()), &rules_of(Which::A));
+    let never = of(with(full), before.clone(), &rules_of(Which::A));
+    let broke = of(before.clone(), with(died), &rules_of(Which::A));
+    let same = of(before.clone(), before.clone(), &rules_of(Which::A));
+    let than = |found: &Comparison, held| found.ruled(held) - same.ruled(held);
+    assert_eq!((than(&lost, Held::Broken), than(&lost, Held::Unjudged)), (1, 0));
+    assert_eq!((than(&never, Held::Excused), than(&never, Held::Broken)), (1, 0));
+    assert_eq!((than(&broke, Held::Unjudged), than(&broke, Held::Broken)), (1, 0));
+}
+
+#[test]
+fn what_has_no_rules_or_no_such_variant_is_refused() {
+    let page = || source(fixture::page());
+    let refused = |choice: &Choice| compare(("a", &page()), ("b", &page()), choice).unwrap_err();
+    assert_eq!(refused(&rules_of(Which::A)), Incomparable::NoRatio { which: Which::A });
+    let choice = Choice { variant_b: Some("new".into()), ..Choice::default() };
+    let why = refused(&choice).to_string();
+    assert_eq!(why, "B has no variant `new`; it has none");
+}
+
+#[test]
+fn a_lone_variant_is_paired_with_cells_of_none() {
+    let mut after = fixture::page();
+    after.header.cells.iter_mut().for_each(|cell| cell.variant = Some("new".into()));
+    let found = of(fixture::page(), after, &Choice::default());
+    assert_eq!(found.cells.len(), fixture::page().cells.len());
+    assert!(found.lone.is_empty());
+    // Of several, names must be the same.
+    let found = of(fixture::compare(), fixture::compare(), &Choice::default());
+    assert_eq!(found.cells.len(), 12);
+    assert!(found.cells.iter().all(|pair| pair.variant_a == pair.variant_b));
+}
+
+#[test]
+fn foreign_text_is_text_in_every_form() {
+    let hostile = || {
+        let mut record = fixture::page_with_a_loss();
+        record.header.suite = nasty();
+        record.header.path = format!("<script>{}", nasty());
+        record.header.cells[2].test = format!("<img src=x>|{}", nasty());
+        let message = nasty();
+        record.cells[4].state = CellState::Broken { class: nasty(), message };
+        record
+    };
+    let mut other = hostile();
+    other.header.cells[2].id = nasty();
+    other.header.path = nasty();
+    let name = nasty();
+    let found = compare((&name, &source(hostile())), ("b", &source(other)), &Choice::default());
+    let found = found.unwrap();
+    for shown in [text(&found), markdown(&found), html(&found)] {
+        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+    }
+    for shown in [markdown(&found), html(&found)] {
+        assert!(!shown.contains("<script>") && !shown.contains("<img"), "{shown}");
+    }
+    let value: serde_json::Value = serde_json::from_str(&json(&found)).unwrap();
+    assert_eq!(value["lone"][0]["side"], "a");
+}
+
+#[test]
+fn a_page_says_what_the_text_says() {
+    let found = variants();
+    let page = html(&found);
+    for words in [sentence(&found), verdict(&found).unwrap(), "▼ worse".to_owned()] {
+        assert!(page.contains(&words), "{words}");
+    }
+    assert_eq!(page.matches("<tr").count() - page.matches("</tr>").count(), 0);
+    assert!(page.contains("default-src 'none'") && !page.contains("<script"));
+}
