@@ -147,7 +147,10 @@ fn a_launch_that_fails_in_a_later_round_takes_its_cells_along() {
     let junit = ran.read("junit.xml");
     assert!(junit.contains(left) && junit.contains("no memory is left"), "{junit}");
     assert_eq!(cell(&ran, "old prefill prefill")["rounds"].as_array().unwrap().len(), 4);
-    assert_eq!(mean(&ran), ("error".into(), "not run: launch new failed in its launch 2 of 4".into()));
+    assert_eq!(
+        mean(&ran),
+        ("error".into(), "not run: launch new failed in its launch 2 of 4".into())
+    );
 }
 
 #[test]
