@@ -27,6 +27,12 @@ fn recorded(suite: &str, gain: f64) -> String {
         r#"{{"baseline":{{"format":1,"suite":"{suite}","identity":{{"hardware.count":"{count}","hardware.gpu":"{gpu}","model.name":"thinkingmachines/Inkling-Small","model.quantization":"bf16"}}}}}}"#
     );
     text.push('\n');
+    let file = shipped(&format!("suites/{suite}.toml"));
+    let loaded = tokgate::suite::load(&file, &tokgate::suite::LoadOptions::default());
+    for test in loaded.unwrap_or_else(|problems| panic!("{problems}")).suite.tests {
+        let line = serde_json::json!({ "name": test.name, "workload": test.workload() });
+        writeln!(text, "{}", serde_json::json!({ "test": line })).unwrap();
+    }
     for run in 1..=5 {
         writeln!(
             text,
