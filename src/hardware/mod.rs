@@ -8,16 +8,48 @@ pub mod need;
 pub mod nvml;
 pub mod occupancy;
 pub mod oom;
+pub mod telemetry;
 
 use serde::{Deserialize, Serialize};
 
 /// One GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Gpu {
-    /// Product name as the driver says it.
+    /// Product name as the driver says it; of a slice that of the GPU it is cut from.
     pub name: String,
-    /// Memory in bytes.
+    /// Memory in bytes; of a slice its own.
     pub memory: u64,
+    /// Its place in the driver's order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Unique id as the driver says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Of a slice (MIG) its profile, like `3g.71gb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<String>,
+    /// Whether it is cut into slices (MIG).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<bool>,
+    /// Whether memory errors are corrected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecc: Option<bool>,
+    /// Enforced power limit in W.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_limit: Option<f64>,
+    /// Greatest clock of the multiprocessors in MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_sm_clock: Option<u32>,
+    /// Greatest clock of the memory in MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory_clock: Option<u32>,
+    /// PCIe link as the GPU could have it, like `gen5 x16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie: Option<String>,
+    /// Active NVLinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvlinks: Option<u32>,
 }
 
 /// The facts of the machine.
@@ -43,6 +75,9 @@ pub struct Facts {
     pub gpus: Vec<Gpu>,
     /// GPU driver version.
     pub driver: Option<String>,
+    /// The newest CUDA version that the driver runs, or the version of ROCm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<String>,
     /// Why no GPU was found, where that is worth a word.
     pub gpu_note: Option<String>,
 }
@@ -127,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_host_is_known_by_its_name_or_its_boot() {
-        let gpu = Gpu { name: "H200".into(), memory: 141 << 30 };
+        let gpu = Gpu { name: "H200".into(), memory: 141 << 30, ..Gpu::default() };
         let facts = |hostname: &str, boot: &str| Facts {
             hostname: hostname.into(),
             boot: boot.into(),

@@ -1,5 +1,7 @@
 //! What a suite declares of the hardware, compared with the facts.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Facts, Gpu};
@@ -19,10 +21,35 @@ pub struct Need {
     pub vram: Option<Vram>,
     /// Version requirement on the driver.
     pub driver: Option<String>,
+    /// Version requirement on the newest CUDA that the driver runs.
+    pub cuda: Option<String>,
+    /// Whether GPUs that others compute on are a warning instead of a mismatch.
+    pub allow_busy: bool,
+    /// A command, a template, that prints what `tokgate probe --format json` prints where the GPUs are.
+    pub probe: Option<String>,
+    /// Highest temperature in °C that a GPU may have when an engine is started.
+    pub cool_below: Option<f64>,
+    /// How often GPUs and host are looked at while a cell is measured.
+    pub sampling: Sampling,
     /// Operating system.
     pub os: Option<String>,
     /// What a mismatch leads to.
     pub on_mismatch: OnMismatch,
+}
+
+/// How often the hardware is looked at while a cell is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sampling {
+    /// Never.
+    Off,
+    /// Once in so long.
+    Every(Duration),
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling::Every(Duration::from_millis(200))
+    }
 }
 
 /// How many GPUs.
@@ -207,7 +234,8 @@ mod tests {
 
     /// Eight H200 as NVML describes them.
     fn h200s() -> Facts {
-        let gpu = Gpu { name: "NVIDIA H200".to_owned(), memory: 143_771 * 1024 * 1024 };
+        let gpu =
+            Gpu { name: "NVIDIA H200".to_owned(), memory: 143_771 * 1024 * 1024, ..Gpu::default() };
         Facts {
             os: "linux".to_owned(),
             gpus: vec![gpu; 8],
@@ -224,7 +252,7 @@ mod tests {
             vram: Some(Vram::About(parse_size("141GB").unwrap())),
             driver: Some(">=570".to_owned()),
             os: Some("linux".to_owned()),
-            on_mismatch: OnMismatch::Error,
+            ..Need::default()
         }
     }
 
@@ -241,7 +269,8 @@ mod tests {
         facts.os = "macos".to_owned();
         facts.driver = Some("550.1".to_owned());
         facts.gpus.truncate(4);
-        facts.gpus[1] = Gpu { name: "NVIDIA A100-SXM4-80GB".to_owned(), memory: 80 << 30 };
+        facts.gpus[1] =
+            Gpu { name: "NVIDIA A100-SXM4-80GB".to_owned(), memory: 80 << 30, ..Gpu::default() };
         facts.gpus[3] = facts.gpus[1].clone();
         assert_eq!(
             page().problems(&facts),

@@ -78,7 +78,12 @@ impl Library {
             .map(|index| {
                 let read = || {
                     let device = self.nvml.device_by_index(index)?;
-                    let gpu = Gpu { name: device.name()?, memory: device.memory_info()?.total };
+                    let gpu = Gpu {
+                        name: device.name()?,
+                        memory: device.memory_info()?.total,
+                        index: Some(index),
+                        ..Gpu::default()
+                    };
                     Ok((device.uuid().unwrap_or_default(), gpu))
                 };
                 read().map_err(|error: NvmlError| format!("GPU {index}: {}", words(&error)))
@@ -174,7 +179,10 @@ mod tests {
 
     fn four() -> Vec<(String, Gpu)> {
         (0..4)
-            .map(|i| (format!("GPU-{i}{i}aa"), Gpu { name: format!("card {i}"), memory: 1 << 30 }))
+            .map(|i| {
+                let gpu = Gpu { name: format!("card {i}"), memory: 1 << 30, ..Gpu::default() };
+                (format!("GPU-{i}{i}aa"), gpu)
+            })
             .collect()
     }
 

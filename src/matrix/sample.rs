@@ -228,6 +228,7 @@ impl Sample {
                 baseline: Default::default(),
                 quarantines: Vec::new(),
                 policy: Policy {
+                    hardware_fault: crate::suite::model::HardwareFault::Warn,
                     alpha: 0.05,
                     inconclusive: InconclusivePolicy::default(),
                     unjudged: UnjudgedPolicy::default(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{Event, StopReason};
 use super::provenance::Provenance;
+use crate::hardware::telemetry::Telemetry;
 use crate::judge::{Bound, BoundVerdict, Estimate, Severity, Verdict};
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, Metric, Observations, TestKind};
@@ -293,6 +294,9 @@ pub struct Measurement {
     /// What the engine's own metrics said meanwhile; absent where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<crate::engine::readings::EngineFigures>,
+    /// What was seen of the hardware meanwhile; absent in virtual time, and where nothing could be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Box<Telemetry>>,
     /// Words worth reading.
     pub warnings: Vec<String>,
 }

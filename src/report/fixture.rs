@@ -9,7 +9,9 @@ use crate::judge::{Bound, BoundVerdict, Estimate, Method, Severity, Side, Verdic
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, CheckKind, Fault, Observations, TestKind};
 use crate::record::run_record::*;
-use crate::suite::model::{AxisValue, InconclusivePolicy, Place, Policy, UnjudgedPolicy};
+use crate::suite::model::{
+    AxisValue, HardwareFault, InconclusivePolicy, Place, Policy, UnjudgedPolicy,
+};
 
 mod compare;
 pub(crate) use compare::*;
@@ -38,6 +40,7 @@ fn header(suite: &str) -> RunHeader {
         virtual_time: false,
         started: "2026-09-17T20:47:00Z".into(),
         machine: hardware::Facts {
+            cuda: None,
             os: "linux".into(),
             kernel: "6.8.0".into(),
             hostname: "gpu-node-7".into(),
@@ -66,6 +69,7 @@ fn header(suite: &str) -> RunHeader {
             alpha: 0.05,
             inconclusive: InconclusivePolicy::Warn,
             unjudged: UnjudgedPolicy::Warn,
+            hardware_fault: HardwareFault::Warn,
             max_error_rate: 0.0,
             max_client_lag: std::time::Duration::from_millis(5),
             restarts: 1,

@@ -61,7 +61,7 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 51] = [
+pub const TABLE: [(&str, &str); 52] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
@@ -111,6 +111,7 @@ pub const TABLE: [(&str, &str); 51] = [
     ("policy.alpha", "0.05"),
     ("policy.inconclusive", "\"warn\""),
     ("policy.unjudged", "\"warn\""),
+    ("policy.hardware-fault", "\"warn\""),
     ("policy.max-client-lag", "\"5ms\""),
     ("policy.restarts", "1"),
 ];

@@ -505,6 +505,9 @@ pub struct Policy {
     pub max_error_rate: f64,
     /// Client lag beyond which a measurement is invalid.
     pub max_client_lag: Duration,
+    /// What hardware leads to that was not in order while a cell was measured.
+    #[serde(default, skip_serializing_if = "HardwareFault::is_warn")]
+    pub hardware_fault: HardwareFault,
     /// Restarts of a dead engine.
     pub restarts: u32,
     /// `time-limit`.
@@ -537,6 +540,26 @@ pub enum InconclusivePolicy {
     Pass,
     /// The estimate decides, and the report says so.
     Point,
+}
+
+/// What hardware leads to that was not in order while a cell was measured.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum HardwareFault {
+    /// A warning on the cell, and a word in its message where it fails.
+    #[default]
+    Warn,
+    /// The measurement is invalid: an error.
+    Error,
+}
+
+impl HardwareFault {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_warn(&self) -> bool {
+        *self == HardwareFault::Warn
+    }
 }
 
 /// What a cell that nothing is expected of leads to.

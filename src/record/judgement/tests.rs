@@ -6,7 +6,7 @@ use crate::load::FailureClass;
 use crate::measure::validity;
 use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
-use crate::suite::model::{InconclusivePolicy, Place, UnjudgedPolicy};
+use crate::suite::model::{HardwareFault, InconclusivePolicy, Place, UnjudgedPolicy};
 
 mod launches;
 mod pairs;
@@ -21,6 +21,7 @@ fn policy() -> Policy {
         alpha: 0.05,
         inconclusive: InconclusivePolicy::Warn,
         unjudged: UnjudgedPolicy::Warn,
+        hardware_fault: HardwareFault::Warn,
         max_error_rate: 0.0,
         max_client_lag: Duration::from_millis(5),
         restarts: 1,

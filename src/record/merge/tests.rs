@@ -225,7 +225,7 @@ fn other_gpus_forbid_a_merge_and_other_machines_are_told() {
         let mut all = whole();
         for source in &mut all {
             let machine = &mut source.record.header.machine;
-            let gpu = Gpu { name: "H200".into(), memory: 141 << 30 };
+            let gpu = Gpu { name: "H200".into(), memory: 141 << 30, ..Gpu::default() };
             (machine.cpu, machine.gpus) = ("EPYC".into(), vec![gpu; 8]);
             machine.hostname = source.name.clone();
         }

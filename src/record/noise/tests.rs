@@ -11,6 +11,7 @@ use crate::suite::model::{InconclusivePolicy, Place, Policy, UnjudgedPolicy};
 
 pub(crate) fn policy() -> Policy {
     Policy {
+        hardware_fault: crate::suite::model::HardwareFault::Warn,
         alpha: 0.05,
         inconclusive: InconclusivePolicy::Warn,
         unjudged: UnjudgedPolicy::Warn,

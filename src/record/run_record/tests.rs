@@ -48,6 +48,7 @@ pub(crate) fn header() -> RunHeader {
         slowed: None,
         provenance: Default::default(),
         policy: Policy {
+            hardware_fault: crate::suite::model::HardwareFault::Warn,
             alpha: 0.05,
             inconclusive: InconclusivePolicy::Warn,
             unjudged: UnjudgedPolicy::Allow,

@@ -166,7 +166,8 @@ fn everywhere(text: &str) -> RunRecord {
     (header.suite, header.path, header.tokgate) = (own(), own(), own());
     (header.run_id, header.plan_hash, header.started) = (own(), own(), own());
     (header.tags, header.flags, header.selection) = (vec![own()], vec![own()], vec![own()]);
-    header.machine.gpus = vec![crate::hardware::Gpu { name: own(), memory: 1 << 36 }];
+    header.machine.gpus =
+        vec![crate::hardware::Gpu { name: own(), memory: 1 << 36, ..Default::default() }];
     (header.machine.hostname, header.machine.os, header.machine.cpu) = (own(), own(), own());
     (header.machine.driver, header.machine.gpu_note) = (Some(own()), Some(own()));
     let declared = &mut header.declared;

@@ -1,7 +1,7 @@
 //! `[hardware]`: what is declared of the machine.
 
 use super::Checker;
-use crate::hardware::need::{Count, Need, Vram};
+use crate::hardware::need::{Count, Need, Sampling, Vram};
 use crate::suite::file::{At, HardwareTable, Location, Scalar};
 use crate::suite::problem::Problem;
 
@@ -29,6 +29,11 @@ impl Checker<'_> {
                     if floor { Vram::AtLeast(size) } else { Vram::About(size) }
                 }),
                 driver: self.version(hardware.driver.as_ref()),
+                cuda: None,
+                allow_busy: false,
+                probe: None,
+                cool_below: None,
+                sampling: Sampling::default(),
                 os: hardware.os.as_ref().and_then(|at| self.system(at)),
                 on_mismatch: hardware.on_mismatch.as_ref().map(|at| at.value).unwrap_or_default(),
             };

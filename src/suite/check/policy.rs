@@ -32,6 +32,7 @@ impl Checker<'_> {
         Policy {
             alpha,
             inconclusive: policy.inconclusive.as_ref().map(|at| at.value).unwrap_or_default(),
+            hardware_fault: policy.hardware_fault.as_ref().map(|at| at.value).unwrap_or_default(),
             unjudged: policy.unjudged.as_ref().map(|at| at.value).unwrap_or_default(),
             max_error_rate: self.percent(policy.max_error_rate.as_ref(), 1.0).unwrap_or(0.0),
             max_client_lag: self.duration(policy.max_client_lag.as_ref(), defaults::MAX_CLIENT_LAG),

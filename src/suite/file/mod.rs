@@ -17,7 +17,7 @@ use crate::load::{Api, Arrival};
 use crate::measure::{Direction, Preset, TestKind};
 
 pub use super::model::{
-    Capacity, DatasetFormat, InconclusivePolicy, OnMissing, SimClock, UnjudgedPolicy,
+    Capacity, DatasetFormat, HardwareFault, InconclusivePolicy, OnMissing, SimClock, UnjudgedPolicy,
 };
 pub use value::{
     At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
@@ -466,6 +466,9 @@ pub struct PolicyTable {
     pub inconclusive: Option<At<InconclusivePolicy>>,
     /// What a cell that nothing is expected of leads to; default `warn`.
     pub unjudged: Option<At<UnjudgedPolicy>>,
+    /// What throttling, foreign processes, memory errors or a host without idle cores lead to while a cell is
+    /// measured; default `"warn"`.
+    pub hardware_fault: Option<At<HardwareFault>>,
     /// Share of failed requests that is tolerated; default `"0%"`.
     pub max_error_rate: Option<At<PercentText>>,
     /// Client lag beyond which a measurement is invalid; default `"5ms"`.

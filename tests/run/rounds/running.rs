@@ -28,8 +28,9 @@ impl Drop for Server {
     }
 }
 
-/// Runs both; `more` is what the candidate's profile has beside the baseline's.
-fn run(more: &str) -> Ran {
+/// Runs both, each round of a cell with a window of so long and so many tokens; `more` is what the candidate's
+/// profile has beside the baseline's.
+fn run(more: &str, duration: &str, tokens: u32) -> Ran {
     let project = Project::new();
     project.file("engine.toml", ENGINE);
     project.file("new.toml", &format!("{}{more}", ENGINE));
@@ -55,8 +56,8 @@ candidate = "new"
 min-mean-ratio = 0.9
 [[test]]
 kind = "decode"
-duration = "300ms"
-min-tokens = 10
+duration = "{duration}"
+min-tokens = {tokens}
 matrix.concurrency = [1, 2]
 [[expect]]
 metric = "output-throughput"
@@ -84,7 +85,7 @@ fn order(ran: &Ran) -> Vec<String> {
 #[test]
 fn cells_are_asked_of_both_in_turn_and_the_slower_engine_is_found() {
     // Far slower than a busy machine could make the other one.
-    let ran = run(&SLOWER.replace("10%", "400%")).exits(10);
+    let ran = run(&SLOWER.replace("10%", "400%"), "300ms", 10).exits(10);
     assert_eq!(
         order(&ran)[..8],
         ["new 1 0", "old 1 0", "old 1 1", "new 1 1", "new 1 2", "old 1 2", "old 1 3", "new 1 3"]
@@ -106,8 +107,9 @@ fn cells_are_asked_of_both_in_turn_and_the_slower_engine_is_found() {
 
 #[test]
 fn an_engine_that_dies_costs_its_cells_and_the_other_is_asked_on() {
-    // It ends in the third round of the first cell or about it.
-    let ran = run("[[fault]]\nkind = \"crash\"\nat-token = 200\n").exits(30);
+    // However slow the machine is, a round takes its 40 tokens and a few more: it ends in the third one or
+    // about it.
+    let ran = run("[[fault]]\nkind = \"crash\"\nat-token = 150\n", "50ms", 40).exits(30);
     let dead = "new decode concurrency=1";
     let (found, message) = verdict(&ran, dead);
     assert_eq!(found, "error");
