@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::prompt::{PromptKey, SAMPLE};
+use super::yardstick::WORDS;
 
 /// Proposals at most.
 const TRIES: u32 = 16;
@@ -50,6 +51,8 @@ pub struct Fit {
     target: u64,
     tolerance: u64,
     size: Size,
+    /// Whether its words are short ones, since one of any length was too long.
+    brief: bool,
     /// The longest text known to be too short, the shortest known to be too long: words, tokens.
     short: Option<(u64, u64)>,
     long: Option<(u64, u64)>,
@@ -68,6 +71,7 @@ impl Fit {
             target,
             tolerance,
             size: Size { words: 1, fillers: 0 },
+            brief: false,
             short: None,
             long: None,
             nearest: None,
@@ -116,7 +120,8 @@ impl Fit {
     }
 
     fn words(&self) -> Vec<&'static str> {
-        let vocabulary: Vec<&str> = SAMPLE.split_whitespace().collect();
+        let vocabulary: Vec<&str> =
+            if self.brief { WORDS.to_vec() } else { SAMPLE.split_whitespace().collect() };
         let mut numbers = self.key.numbers(self.seed);
         (0..self.size.words).map(|_| vocabulary[numbers.below(vocabulary.len())]).collect()
     }
@@ -146,6 +151,7 @@ impl Fit {
             return Step::Fits;
         }
         let next = if self.size.fillers > 0 { self.refill(tokens) } else { self.resize(tokens) };
+        let next = next.or_else(|| self.abridge());
         match next {
             Some(next) if self.tries < TRIES => {
                 self.size = next;
@@ -191,6 +197,17 @@ impl Fit {
         let least = self.short.map_or(1, |(words, _)| words + 1);
         let most = self.long.map_or(u64::MAX, |(words, _)| words.saturating_sub(1));
         (least <= most).then(|| Size { words: wished.clamp(least, most), fillers: 0 })
+    }
+
+    /// Begins anew with short words. `None`: that was done, or shorter words would not help.
+    fn abridge(&mut self) -> Option<Size> {
+        let too_long = self.long.is_some_and(|(words, _)| words == 1);
+        if self.brief || !too_long {
+            return None;
+        }
+        self.brief = true;
+        (self.short, self.long, self.nearest) = (None, None, None);
+        Some(Size { words: 1, fillers: 0 })
     }
 
     /// Another number of fillers behind the same words, by what one was found to cost. Where that
@@ -308,6 +325,16 @@ mod tests {
             let (step, fit, _) = search(Fit::new(seed, KEY, target, 0), merged);
             prop_assert_eq!(step, Step::Fits);
             prop_assert_eq!(merged(&fit.text()), target);
+        }
+
+        #[test]
+        fn a_text_of_a_few_tokens_is_fitted_however_long_words_are(
+            piece in 2usize..9, template in 0u64..60, own in 2u64..12, seed: u64,
+        ) {
+            let target = template + own;
+            let (step, fit, _) = search(Fit::new(seed, KEY, target, 1), |text| count(text, piece, template));
+            prop_assert_eq!(step, Step::Fits);
+            prop_assert!(count(&fit.text(), piece, template).abs_diff(target) <= 1);
         }
 
         #[test]

@@ -10,7 +10,7 @@
 use super::prompt::{Numbers, PromptKey};
 
 /// Words of at most three letters, all different.
-const WORDS: [&str; 64] = [
+pub(super) const WORDS: [&str; 64] = [
     "air", "all", "and", "any", "are", "art", "bad", "big", "box", "boy", "but", "buy", "can",
     "car", "day", "did", "dog", "eat", "end", "eye", "far", "few", "for", "get", "had", "has",
     "her", "him", "his", "hot", "how", "its", "job", "key", "law", "let", "lot", "low", "man",

@@ -280,3 +280,33 @@ fn a_file_that_can_not_serve_says_why() {
     let said = told(simulated(&whole), &format!("{line}{{\"text\": \"x\"}}\n"));
     assert!(said.contains("d: line 2: it has neither `prompt` nor `messages`"), "{said}");
 }
+
+#[test]
+fn a_chat_of_hardly_more_than_its_template_has_the_length_that_was_asked_for() {
+    let project = Project::with(
+        r#"version = 1
+[suite]
+name = "short"
+[engine]
+kind = "sim"
+profile = "engine.toml"
+clock = "virtual"
+[request]
+api = "chat"
+[[test]]
+kind = "prefill"
+samples = 2
+matrix.context = [32, 40]
+"#,
+    );
+    project.file(
+        "engine.toml",
+        "max-model-len = \"32K\"\nkv-capacity = \"128K\"\n[prefill]\ntokens = [16, \"1K\"]\nms = [60, 150]\n\
+         [admit]\nat = [1]\ngrid = [[\"1K\", 60]]\n[step]\nat = [1]\ngrid = [[\"1K\", 30]]\n",
+    );
+    // Seeds of which some draw a long first word.
+    for seed in ["2", "3", "12", "13"] {
+        let ran = project.run(&["--seed", seed]).exits(0);
+        assert_eq!(ran.having("measured").len(), 2, "{}", ran.stderr);
+    }
+}
