@@ -1,8 +1,9 @@
-//! `tokgate schema`: writes the JSON Schemas of suite files, records, baselines and noise files, or says that
-//! the written ones are old.
+//! `tokgate schema`: writes the JSON Schemas of suite files, records, baselines, noise files and what `tokgate probe`
+//! finds, or says that the written ones are old.
 
 use std::path::PathBuf;
 
+use crate::hardware::probe::Probe;
 use crate::record::baseline::Baseline;
 use crate::record::noise::NoiseFile;
 use crate::report::json;
@@ -26,7 +27,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Exit {
     let mut differs = Vec::new();
     let mut told = String::new();
-    let others = [json::schema_file(), Baseline::schema_file(), NoiseFile::schema_file()];
+    let others = [
+        json::schema_file(),
+        Baseline::schema_file(),
+        NoiseFile::schema_file(),
+        Probe::schema_file(),
+    ];
     for (name, text) in schema::files().into_iter().chain(others) {
         let path = args.out.join(name);
         if args.check {

@@ -110,7 +110,13 @@ impl Library {
                 },
                 name: super::host::process_name(process.pid),
             });
-            Some(Occupancy { index, name, used, tenants: tenants.collect() })
+            Some(Occupancy {
+                index,
+                name,
+                used,
+                tenants: tenants.collect(),
+                ..Occupancy::default()
+            })
         };
         (0..count).filter_map(look).collect()
     }

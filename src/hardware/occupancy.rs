@@ -5,11 +5,14 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// By how much more than before a GPU may be occupied: contexts and caches of the driver come and go.
 const ROOM: u64 = 512 << 20;
 
-/// What one GPU holds.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What one GPU, or a slice of one, holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Occupancy {
     /// Its place in the driver's order.
     pub index: u32,
@@ -18,17 +21,24 @@ pub struct Occupancy {
     /// Bytes in use by anybody.
     pub used: u64,
     /// The processes that compute on it, as far as the driver names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<Tenant>,
+    /// The processes that draw with it and do not compute, as every desktop has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub graphics: Vec<Tenant>,
 }
 
 /// A process on a GPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Tenant {
     /// Its id as the driver numbers it, which in a container may be the host's.
     pub pid: u32,
     /// Bytes that it holds, where the driver says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Its name; `None` where no such process is to be seen from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
@@ -122,7 +132,13 @@ mod tests {
             bytes: Some(*bytes * GIB),
             name: name.map(str::to_owned),
         });
-        Occupancy { index, name: "H200".to_owned(), used: used * GIB, tenants: tenants.collect() }
+        Occupancy {
+            index,
+            name: "H200".to_owned(),
+            used: used * GIB,
+            tenants: tenants.collect(),
+            ..Occupancy::default()
+        }
     }
 
     fn words(before: &[Occupancy], now: &[Occupancy], tree: &[u32]) -> Vec<String> {
