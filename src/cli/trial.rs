@@ -173,7 +173,7 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
     shares.limits = Limits::begin(Some(limit), None);
     let of_run = of_run(args, &suite);
     let ready = run::prepare(&suite, &of_run, global, &machine, false)?;
-    let exit = run::carry_out(&ready, &of_run, global, &machine, &mut shares);
+    let exit = run::carry_out(&ready, &of_run, global, &mut shares);
     if let Some(signal) = shares.signals.first() {
         return Err(exit.or(Exit::Signal(signal)));
     }

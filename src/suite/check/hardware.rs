@@ -35,31 +35,30 @@ impl Checker<'_> {
         });
         let probe = hardware.probe.as_ref();
         let probe = probe.and_then(|at| self.command("hardware.probe", at, &mut Spans::default()));
-        let need = Need {
-            here: said.unwrap_or(true),
-            gpu: hardware.gpu.as_ref().and_then(|at| self.gpu(at)),
-            count: hardware.count.as_ref().and_then(|at| self.gpu_count(at)),
-            vram: hardware.vram.as_ref().and_then(|at| self.size(at)).map(
-                |(size, floor)| {
+        let need =
+            Need {
+                here: said.unwrap_or(true),
+                gpu: hardware.gpu.as_ref().and_then(|at| self.gpu(at)),
+                count: hardware.count.as_ref().and_then(|at| self.gpu_count(at)),
+                vram: hardware.vram.as_ref().and_then(|at| self.size(at)).map(|(size, floor)| {
                     if floor { Vram::AtLeast(size) } else { Vram::About(size) }
-                },
-            ),
-            driver: self.version(hardware.driver.as_ref()),
-            cuda: self.version(hardware.cuda.as_ref()),
-            allow_busy: hardware.allow_busy.as_ref().is_some_and(|at| at.value),
-            probe: probe.as_ref().map(|probe| match &probe.form {
-                CommandForm::Line(line) => line.clone(),
-                CommandForm::Words(words) => words.join(" "),
-            }),
-            cool_below: hardware.cool_below.as_ref().and_then(|at| self.temperature(at)),
-            sampling: hardware
-                .sampling
-                .as_ref()
-                .and_then(|at| self.sampling(at))
-                .unwrap_or_default(),
-            os: hardware.os.as_ref().and_then(|at| self.system(at)),
-            on_mismatch: hardware.on_mismatch.as_ref().map(|at| at.value).unwrap_or_default(),
-        };
+                }),
+                driver: self.version(hardware.driver.as_ref()),
+                cuda: self.version(hardware.cuda.as_ref()),
+                allow_busy: hardware.allow_busy.as_ref().is_some_and(|at| at.value),
+                probe: probe.as_ref().map(|probe| match &probe.form {
+                    CommandForm::Line(line) => line.clone(),
+                    CommandForm::Words(words) => words.join(" "),
+                }),
+                cool_below: hardware.cool_below.as_ref().and_then(|at| self.temperature(at)),
+                sampling: hardware
+                    .sampling
+                    .as_ref()
+                    .and_then(|at| self.sampling(at))
+                    .unwrap_or_default(),
+                os: hardware.os.as_ref().and_then(|at| self.system(at)),
+                on_mismatch: hardware.on_mismatch.as_ref().map(|at| at.value).unwrap_or_default(),
+            };
         Some((need, said, probe))
     }
 
@@ -86,7 +85,10 @@ impl Checker<'_> {
         });
         let every = self.read(&at.span, read)?;
         let (limit, wrong) = if every < SHORTEST_SAMPLING {
-            ("write at least \"20ms\", or \"off\"", "looks at the hardware more often than it answers")
+            (
+                "write at least \"20ms\", or \"off\"",
+                "looks at the hardware more often than it answers",
+            )
         } else if every > LONGEST_SAMPLING {
             ("write at most \"1m\", or \"off\"", "looks at the hardware less often than cells end")
         } else {
