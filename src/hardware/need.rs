@@ -367,9 +367,35 @@ mod tests {
     }
 
     #[test]
-    fn hardware_elsewhere_is_not_checked() {
+    fn versions_are_within_bounds() {
+        let said = |cuda: &str, found: Option<&str>| {
+            let cuda = Some(cuda.to_owned());
+            let facts = Facts { cuda: found.map(str::to_owned), ..h200s() };
+            Need { here: true, cuda, ..Need::default() }.problems(&facts)
+        };
+        for within in ["12.8", "12.9", "13.0"] {
+            assert!(said(">=12.8, <14", Some(within)).is_empty(), "{within}");
+        }
+        assert_eq!(
+            said(">=12.8, <14", Some("12.4")),
+            ["hardware.cuda: declared \">=12.8, <14\", found 12.4"]
+        );
+        assert_eq!(said(">=12.8, <14", Some("14.0")).len(), 1);
+        assert_eq!(said("13", None), ["hardware.cuda: declared \"13\", found no CUDA"]);
+        let driver = Need { driver: Some(">=570, <580".to_owned()), ..page() };
+        assert_eq!(
+            driver.problems(&h200s()),
+            ["hardware.driver: declared \">=570, <580\", found 580.65.06"]
+        );
+    }
+
+    #[test]
+    fn hardware_elsewhere_is_checked_where_a_probe_tells_of_it() {
         let need = Need { here: false, ..page() };
         assert!(need.problems(&Facts::default()).is_empty());
+        let probed = Need { probe: Some("srun tokgate probe".to_owned()), ..need };
+        assert!(probed.problems(&h200s()).is_empty());
+        assert!(!probed.problems(&Facts::default()).is_empty());
     }
 
     #[test]
