@@ -342,10 +342,10 @@ fn every_key_of_a_suite_arrives() {
     assert_eq!(size.bytes, 141e9);
     let setting = &suite.settings[0];
     let engine = &setting.engine;
-    assert_eq!((setting.variant.as_ref(), setting.place.line), (None, 18));
+    assert_eq!((setting.variant.as_ref(), setting.place.line), (None, 23));
     assert_eq!((engine.kind, engine.gpus, engine.port), (Kind::Vllm, Some(8), Some(8000)));
     let EngineSource::Command(command) = &engine.source else { panic!() };
-    assert_eq!(command.place.line, 21);
+    assert_eq!(command.place.line, 26);
     let CommandForm::Line(line) = &command.form else { panic!() };
     let at = line.find("{{ vars.extra }}").unwrap();
     let part = loaded.source.inside(&command.span, line, &(at..at + 16));

@@ -143,8 +143,7 @@ fn calibrate(args: &Args, global: &Global) -> Result<Exit, Exit> {
             .clone()
             .unwrap_or_else(|| default_directory(&format!("{}.calibration", own.suite.name), None)),
     };
-    let exit =
-        run::carry_out(&ready, &args.of_run(Some(out.clone())), global, &mut shares);
+    let exit = run::carry_out(&ready, &args.of_run(Some(out.clone())), global, &mut shares);
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
     }

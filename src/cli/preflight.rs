@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::engine::log::LogFile;
@@ -20,7 +19,6 @@ use crate::hardware::probe::{GpuNow, Probe};
 use crate::hardware::{self, Facts, Gpu};
 use crate::load::socket::make_room_for;
 use crate::matrix::{Plan, Runtime};
-use crate::record::Event;
 use crate::run::{Unfit, in_virtual_time};
 use crate::suite::model::EngineSource;
 
@@ -33,6 +31,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 const MOST: u64 = 4 << 20;
 /// Of what it printed in place of a probe so much is shown, in characters.
 const SHOWN: usize = 300;
+/// How often GPUs that are not fit are looked at again: what has just been ended may still be on them.
+const LOOKS: u32 = 4;
+/// The time between two looks.
+const PACE: Duration = Duration::from_millis(500);
 /// Variables by which an engine is told which GPUs are its own. The first is CUDA's, the others ROCm's.
 const VISIBLE: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
@@ -46,6 +48,13 @@ pub struct Site {
     views: BTreeMap<View, Found>,
     /// By which view each launch sees, by its number.
     launches: BTreeMap<u32, View>,
+}
+
+impl Site {
+    /// Why it is not known what is there, for each view of which it is not.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.views.values().filter_map(|found| found.as_ref().err().map(String::as_str))
+    }
 }
 
 /// By what a launch sees its GPUs; launches with the same see the same.
@@ -108,22 +117,30 @@ pub fn is_unlike(plan: &Plan, site: &Site) -> bool {
     stops && !site.views.is_empty() && site.views.values().all(unlike)
 }
 
-/// Launches that can't be started, each with the reason: this machine can't hold as many connections as a
-/// cell has streams, the GPUs are not what `[hardware]` declares, or others compute there. What only warns
-/// is sent as an event.
-pub fn judge(plan: &Plan, site: &Site, events: &Sender<Event>) -> BTreeMap<usize, Unfit> {
+/// What comes of looking at the machines.
+#[derive(Default)]
+pub struct Judged {
+    /// Launches that can't be started, each with the reason: this machine can't hold as many connections as a
+    /// cell has streams, the GPUs are not what `[hardware]` declares, or others compute there.
+    pub unfit: BTreeMap<usize, Unfit>,
+    /// What is worth a word.
+    pub warnings: Vec<String>,
+}
+
+/// Judges each launch of a plan.
+pub fn judge(plan: &Plan, site: &Site) -> Judged {
+    let mut all = Judged::default();
     let streams = plan.cells.iter().map(|cell| plan.concurrency(cell)).max().unwrap_or(0);
     if !in_virtual_time(plan)
         && let Err(error) = make_room_for(streams)
     {
         let unfit = Unfit { message: error.to_string(), skip: false };
-        return (0..plan.launches.len()).map(|launch| (launch, unfit.clone())).collect();
+        all.unfit = (0..plan.launches.len()).map(|launch| (launch, unfit.clone())).collect();
+        return all;
     }
     let need = plan.suite.hardware.as_ref();
     let on_mismatch = need.map(|need| need.on_mismatch).unwrap_or_default();
     let mut judged: BTreeMap<(&View, Kind), Findings> = BTreeMap::new();
-    let mut said = Vec::new();
-    let mut unfit = BTreeMap::new();
     for launch in 0..plan.launches.len() {
         let Some(view) = site.launches.get(&plan.launches[launch].number) else { continue };
         let kind = Kind::of(plan, launch);
@@ -136,17 +153,22 @@ pub fn judge(plan: &Plan, site: &Site, events: &Sender<Event>) -> BTreeMap<usize
             (Some(message), OnMismatch::Warn) => warnings.push(message.clone()),
             (Some(message), OnMismatch::Error | OnMismatch::Skip) => {
                 let skip = on_mismatch == OnMismatch::Skip;
-                unfit.insert(launch, Unfit { message: message.clone(), skip });
+                all.unfit.insert(launch, Unfit { message: message.clone(), skip });
             }
         }
         for message in warnings {
-            if !said.contains(&message) {
-                said.push(message.clone());
-                let _ = events.send(Event::Warning { message });
+            if !all.warnings.contains(&message) {
+                all.warnings.push(message);
             }
         }
     }
-    unfit
+    all
+}
+
+/// What may be why an engine that is started here failed: words on who is on its GPUs.
+pub fn hints(plan: &Plan, machine: &Facts) -> Vec<String> {
+    let site = look(plan, machine, &[], &Redactor::default());
+    site.map_or_else(|_| Vec::new(), |site| judge(plan, &site).warnings)
 }
 
 /// How a launch comes to its GPUs.
@@ -197,9 +219,17 @@ fn findings(
         let facts = Probe { facts: found.facts.clone(), ..Probe::default() };
         return preflight::judge(need, &facts, &Expected::default());
     }
+    let expected = Expected { engine_runs, ..expected() };
     // Who is on the GPUs may have changed since the suites were checked.
-    let now = survey(&view.variables);
-    preflight::judge(need, &now, &Expected { engine_runs, ..expected() })
+    let mut findings = preflight::judge(need, &survey(&view.variables), &expected);
+    for _ in 0..LOOKS {
+        if findings.mismatch.is_none() {
+            break;
+        }
+        std::thread::sleep(PACE);
+        findings = preflight::judge(need, &survey(&view.variables), &expected);
+    }
+    findings
 }
 
 /// Processes that may compute already: ours, and those of engines of the plan that run here.
@@ -310,7 +340,9 @@ fn ask(argv: &[String], variables: &[(String, String)], redactor: &Redactor) -> 
     let written = LogFile::from_here(&log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| wrong(format!("was not run: {error}")))?;
-    let secrecy = Secrecy { redactor, clean: &[], always: false };
+    // Should this process be killed meanwhile, no secret stays behind.
+    let mine = [folder.0.clone()];
+    let secrecy = Secrecy { redactor, clean: &mine, always: false };
     let running = process::run_secretive(&command, variables, None, (&log, secrecy), LIMIT);
     let ended = runtime.block_on(running);
     let printed = read(&answer);

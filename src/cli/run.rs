@@ -305,7 +305,11 @@ pub(super) fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mu
             let seen = Seen { record, unwritten, cut: None };
             return conclude(ready, args, global, &directory, &seen);
         }
-        Err(exit) => return exit,
+        Err(exit) => {
+            // Another machine may be one of which nothing is known.
+            ready.site.unknown().for_each(|why| say(&format!("  – {why}")));
+            return exit;
+        }
     };
     match begun {
         Ok(opening) => {
@@ -397,9 +401,9 @@ fn watch(
     }
     let (sender, receiver) = std::sync::mpsc::channel();
     let (teller, counted) = std::sync::mpsc::channel();
-    let unfit = preflight::judge(&ready.plan, &ready.site, &sender);
+    let preflight::Judged { unfit, warnings } = preflight::judge(&ready.plan, &ready.site);
     let slowed = ready.slow.map(|delay| slowdown::words(&header, delay.share()));
-    for note in ready.references.notes.iter().chain(&slowed) {
+    for note in warnings.iter().chain(&ready.references.notes).chain(&slowed) {
         // The onlooker, which reads it, is not there yet, but the channel is.
         let _ = sender.send(Event::Warning { message: note.clone() });
     }

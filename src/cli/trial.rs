@@ -31,6 +31,7 @@ use super::directory::Directory;
 use super::exit::Exit;
 use super::limit::Limits;
 use super::offer::{self, Offer};
+use super::preflight;
 use super::shape::{self, Choice, Overlay};
 use super::shard::Sharding;
 use super::share::Shares;
@@ -146,7 +147,10 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
             budget: args.minutes * 60.0,
             quiet: global.quiet,
         };
-        asking.ask(&halter)?
+        asking.ask(&halter).inspect_err(|_| {
+            let hints = preflight::hints(&plan.plan, &machine);
+            hints.iter().for_each(|hint| say(&format!("  – {hint}")));
+        })?
     };
     drop(directory);
     let Asked { portrait, pace, seconds } = asked;

@@ -154,7 +154,8 @@ fn another_machine_than_the_page_has_is_refused_with_what_was_declared_and_found
         assert_eq!(step, "hardware", "{message}");
         assert!(message.contains(told), "{message}");
         assert!(!machine.launched(), "{message}");
-        assert!(ran.stdout.contains(told), "{}", ran.stdout);
+        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+        assert!(ran.read("junit.xml").contains("hardware"));
         assert!(ran.having("pass").is_empty() && !ran.having("error").is_empty());
     }
 }
@@ -334,7 +335,9 @@ fn without_a_gpu_a_suite_that_declares_some_says_what_is_missing() {
 fn whatever_launches_an_engine_looks_first() {
     let gpus = Gpus { tenants: vec![(0, 4_000_000_001, 30 * GIB)], ..Gpus::h200s(1) };
     let tables = "[hardware]\ngpu = \"H200\"\n";
-    let Some(machine) = Machine::with(&small(tables, "", "[1]"), &gpus) else { return };
+    let limit = "\n[[test]]\nkind = \"decode\"\nmatrix.n = [1]\n[[expect]]\nmetric = \"output-throughput\"\nmin = 1\n";
+    let suite = small(tables, "", "[1]") + limit;
+    let Some(machine) = Machine::with(&suite, &gpus) else { return };
     for arguments in [
         &["calibrate", "suite.toml", "--write", "noise.jsonl"][..],
         &["baseline", "record", "suite.toml", "--file", "base.jsonl", "--runs", "2"],
@@ -448,7 +451,11 @@ fn facts_may_come_from_where_the_gpus_are() {
     let (_, message) = failure(&run_probed(&machine, &[]).exits(22), 0);
     assert!(message.contains("GPU 5 (NVIDIA H200): process 4711 (train) 1.0 GiB"), "{message}");
     // Of an engine that runs there, these are its own.
-    let ran = run_probed(&machine, &["--url", "http://127.0.0.1:1"]).exits(30);
+    let ran = run_probed(
+        &machine,
+        &["--url", "http://127.0.0.1:1", "--set", "engine.ready.timeout=\"1s\""],
+    )
+    .exits(30);
     assert_ne!(failure(&ran, 0).0, "hardware");
 }
 
@@ -509,5 +516,29 @@ fn a_probe_knows_secrets_and_does_not_tell_them() {
     let machine = probed("echo $1; exit 3", "");
     let set = "hardware.probe=\"sh probe.sh {{ secret.node_key }}\"";
     let (_, message) = failure(&run_probed(&machine, &["--set", set]).exits(22), 0);
-    assert!(message.contains("<redacted") && message.contains("exit code 3"), "{message}");
+    assert!(
+        message.contains("`sh probe.sh [redacted]`") && message.contains("exit code 3"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_engine_that_is_tried_is_warned_of_who_is_there() {
+    let gpus = Gpus { tenants: vec![(0, 4_000_000_001, 30 * GIB)], ..Gpus::h200s(1) };
+    let Some(machine) = Machine::with("", &gpus) else { return };
+    let ran = machine.tokgate(&[
+        "try",
+        "--",
+        "sh",
+        "-c",
+        "echo CUDA out of memory; exit 3",
+        "--port",
+        "8000",
+    ]);
+    assert_eq!(ran.code, 30, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("GPUs are busy: GPU 0 (NVIDIA H200): process 4000000001"),
+        "{}",
+        ran.stderr
+    );
 }
