@@ -30,6 +30,7 @@ mod onlooker;
 mod pipeline;
 mod plan;
 mod preflight;
+mod probe;
 mod provenance;
 mod reference;
 mod remedy;
@@ -151,7 +152,7 @@ enum Command {
     Try(trial::Args),
     /// Write a commented suite that runs as written, and a pipeline
     Init(init::Args),
-    /// Write the JSON Schemas of suite, record, baseline and noise file
+    /// Write the JSON Schemas of suite, record, baseline, noise file and probe
     Schema(schema::Args),
     /// Record runs to hold later ones against, keep or compare them
     Baseline(baseline::Args),
@@ -167,6 +168,8 @@ enum Command {
     Selftest(selftest::Args),
     /// Say how many pairs or launches a suite needs to see a loss, and how long they take
     Plan(plan::Args),
+    /// Say what hardware an engine would see here: GPUs and who is on them, host, limits
+    Probe(probe::Args),
     /// Serve a simulated engine with vLLM's HTTP surface
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
@@ -248,6 +251,7 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::Merge(args) => merge::run(&args, global).into(),
         Command::Selftest(args) => selftest::run(&args, global),
         Command::Plan(args) => plan::run(&args, global).into(),
+        Command::Probe(args) => probe::run(&args).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
     }

@@ -50,8 +50,8 @@ pub fn of(plan: &Plan, machine: &hardware::Facts) -> Provenance {
         });
         say("hardware.count", count);
     } else {
-        let mut names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-        names.sort_unstable();
+        let mut names: Vec<String> = machine.gpus.iter().map(hardware::Gpu::full_name).collect();
+        names.sort();
         names.dedup();
         let gpus = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         say("hardware.gpu", Some(gpus));

@@ -3,16 +3,29 @@
 //!
 //! It reads and compares; what a mismatch leads to is decided by the run.
 
+mod amd;
+mod container;
 pub mod host;
 pub mod need;
 pub mod nvml;
 pub mod occupancy;
 pub mod oom;
+mod patience;
 pub mod preflight;
 pub mod probe;
 pub mod telemetry;
+pub mod visible;
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use patience::Patience;
+use probe::{Lost, Probe};
+use visible::{Choice, Found, Place, Visible};
+
+/// How long drivers and their tools may take for an answer; the first wakes GPUs that sleep.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -127,6 +140,14 @@ impl Facts {
             compare("memory", &gibibytes(self.memory), &gibibytes(now.memory));
         }
         compare("the set of GPUs", &self.gpu_words(), &now.gpu_words());
+        // Whoever changes these in between makes the same GPU faster or slower. A record of before they were told says
+        // nothing of them.
+        for setting in SETTINGS {
+            let (was, is) = (self.setting(setting), now.setting(setting));
+            if !was.is_empty() && !is.is_empty() {
+                compare(setting.0, &was, &is);
+            }
+        }
         let driver = |facts: &Facts| facts.driver.clone().unwrap_or_default();
         compare("the GPU driver", &driver(self), &driver(now));
         found
@@ -144,13 +165,59 @@ impl Facts {
                 format!("{:.0} GiB", (self.memory as f64 / f64::from(1 << 30) / 4.0).round() * 4.0),
             ),
             (GPUS, self.gpu_words()),
+            (SETTINGS[0].0, self.setting(SETTINGS[0])),
+            (SETTINGS[1].0, self.setting(SETTINGS[1])),
+            (SETTINGS[2].0, self.setting(SETTINGS[2])),
             ("GPU driver", self.driver.clone().unwrap_or_default()),
         ]
     }
 
     fn gpu_words(&self) -> String {
-        let words = |gpu: &Gpu| format!("{} ({})", gpu.name, gibibytes(gpu.memory));
+        let words = |gpu: &Gpu| format!("{} ({})", gpu.full_name(), gibibytes(gpu.memory));
         self.gpus.iter().map(words).collect::<Vec<_>>().join(", ")
+    }
+
+    /// A setting of all GPUs in words, once where they are alike; empty where none of them tells.
+    fn setting(&self, (_, words): Setting) -> String {
+        let mut told: Vec<Option<String>> = self.gpus.iter().map(words).collect();
+        if told.iter().all(Option::is_none) {
+            return String::new();
+        }
+        if told.iter().all(|it| *it == told[0]) {
+            told.truncate(1);
+        }
+        let words = told.into_iter().map(|it| it.unwrap_or_else(|| "unknown".to_owned()));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A setting of a GPU: what it is called, and its words.
+type Setting = (&'static str, fn(&Gpu) -> Option<String>);
+
+/// What decides how fast a GPU of one kind is: the power that it may take, memory bandwidth that error correction takes
+/// (of GPUs without HBM), and how many of the links are up that tensor-parallel engines talk over. Clocks, temperature
+/// and the state of the PCIe link change with load, and are none.
+const SETTINGS: [Setting; 3] = [
+    ("the power limit of the GPUs", |gpu| gpu.power_limit.map(|watts| format!("{watts:.0} W"))),
+    ("error correction (ECC) of the GPUs", |gpu| {
+        gpu.ecc.map(|on| if on { "on" } else { "off" }.to_owned())
+    }),
+    ("the number of NVLinks of the GPUs", |gpu| gpu.nvlinks.map(|links| links.to_string())),
+];
+
+impl Gpu {
+    /// Its name; of a slice with its profile, as the driver calls it: `NVIDIA H200 MIG 3g.71gb`.
+    pub fn full_name(&self) -> String {
+        match &self.slice {
+            Some(slice) => format!("{} MIG {slice}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Whether another one is of the same kind and set alike, whichever of them it is.
+    pub fn alike(&self, other: &Gpu) -> bool {
+        let kind = |gpu: &Gpu| Gpu { index: None, uuid: None, ..gpu.clone() };
+        kind(self) == kind(other)
     }
 }
 
@@ -167,19 +234,148 @@ fn named(value: &str) -> &str {
 
 /// Reads the facts of the machine; GPUs as this process would see them.
 pub fn probe() -> Facts {
-    probe_for(std::env::var_os("CUDA_VISIBLE_DEVICES").as_ref())
+    survey(&Visible::here(), PATIENCE).facts
 }
 
-/// Reads the facts of the machine; GPUs as an engine with this `CUDA_VISIBLE_DEVICES` would see
-/// them, `None` where it is not set.
-pub fn probe_for(visible: Option<&std::ffi::OsString>) -> Facts {
-    let seen = nvml::seen(visible);
-    Facts { gpus: seen.gpus, driver: seen.driver, gpu_note: seen.note, ..host::facts() }
+/// What was found of GPUs, of whatever make.
+#[derive(Default)]
+struct Gpus {
+    choice: Choice,
+    places: Vec<Place>,
+    driver: Option<String>,
+    cuda: Option<String>,
+}
+
+/// Looks at the whole machine, GPUs as an engine in such an environment would see them. Each driver and tool that
+/// does not answer within `limit` is given up, and said so.
+pub fn survey(visible: &Visible, limit: Duration) -> Probe {
+    let Gpus { choice, places, driver, cuda } = gpus(visible, limit);
+    let Choice { seen, mut why, mut notes } = choice;
+    let lost: Vec<Lost> = places.into_iter().filter_map(Place::lost).collect();
+    why.extend(lost.iter().map(ToString::to_string));
+    notes.extend(seen.iter().filter_map(narrow));
+    let (gpus, now) = seen.into_iter().map(|found| (found.gpu, found.now)).unzip();
+    let note = Some(why.join("; ")).filter(|why| !why.is_empty());
+    Probe {
+        format: probe::FORMAT,
+        tokgate: env!("CARGO_PKG_VERSION").to_owned(),
+        time: jiff::Timestamp::now()
+            .round(jiff::Unit::Second)
+            .map_or_else(|_| String::new(), |now| now.to_string()),
+        facts: Facts { gpus, driver, cuda, gpu_note: note, ..host::facts() },
+        gpus: now,
+        lost,
+        host: host::now(),
+        notes,
+    }
+}
+
+/// The GPUs: NVIDIA's, else AMD's. A machine that has both is taken for one with NVIDIA's: the other is what the
+/// processor brings along for a screen.
+fn gpus(visible: &Visible, limit: Duration) -> Gpus {
+    let mut found = Gpus::default();
+    match nvml::census::take(&Patience::of(limit)) {
+        Ok(census) => {
+            (found.driver, found.cuda) = (census.driver, census.cuda);
+            found.choice = visible.cuda(&census.places);
+            found.places = census.places;
+            if census.forbidden > 0 {
+                let forbidden = census.forbidden;
+                found.choice.notes.push(format!("{forbidden} more GPUs may not be used from here"));
+            }
+            if found.places.is_empty() {
+                found.choice.why.push("the NVIDIA driver has none that may be used".to_owned());
+            }
+        }
+        Err(why) => {
+            found.choice.why.push(format!("no NVIDIA driver: {why}"));
+            found.choice.why.extend(visible.container());
+        }
+    }
+    if !found.places.is_empty() {
+        return found;
+    }
+    match amd::take(&Patience::of(limit)) {
+        None if cfg!(target_os = "linux") => {}
+        // Nobody expects a GPU of these makes there.
+        None => found.choice.why.clear(),
+        Some(Err(why)) => found.choice.why = vec![format!("AMD: {why}")],
+        Some(Ok(census)) => {
+            found.choice = visible.rocm(&census.places);
+            found.choice.notes.extend(census.notes);
+            found.places = census.places;
+            (found.driver, found.cuda) = (census.driver, census.rocm);
+        }
+    }
+    found
+}
+
+/// A word on a GPU whose link has fewer lanes than it could have: data gets to it more slowly. An idle GPU lowers the
+/// link's generation and not its width.
+fn narrow(found: &Found) -> Option<String> {
+    let width = |link: &str| link.rsplit_once('x').and_then(|(_, width)| width.parse::<u32>().ok());
+    let (most, now) = (found.gpu.pcie.as_ref()?, found.now.pcie.as_ref()?);
+    (width(now)? < width(most)?).then(|| {
+        let index = found.gpu.index.unwrap_or_default();
+        format!("GPU {index} is on a PCIe link of {now} that could be {most}")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_that_is_set_otherwise_is_another_one() {
+        let with = |watts: Option<f64>, slice: Option<&str>| {
+            let slice = slice.map(str::to_owned);
+            let gpu = Gpu { name: "H200".into(), power_limit: watts, slice, ..Gpu::default() };
+            Facts { gpus: vec![gpu.clone(), gpu], ..Facts::default() }
+        };
+        let full = with(Some(700.0), None);
+        assert!(full.differences(&full).is_empty());
+        assert_eq!(
+            full.differences(&with(Some(500.0), None)),
+            ["the power limit of the GPUs was 700 W, is 500 W"]
+        );
+        let mut one = full.clone();
+        one.gpus[1].power_limit = Some(500.0);
+        assert_eq!(
+            full.differences(&one),
+            ["the power limit of the GPUs was 700 W, is 700 W, 500 W"]
+        );
+        // A record of before it was told.
+        assert!(with(None, None).differences(&full).is_empty());
+        let slice = full.differences(&with(Some(700.0), Some("3g.71gb")));
+        assert!(
+            slice[0].ends_with("is H200 MIG 3g.71gb (0.0 GiB), H200 MIG 3g.71gb (0.0 GiB)"),
+            "{slice:?}"
+        );
+        for (what, value) in one.properties() {
+            assert!(what != SETTINGS[0].0 || value == "700 W, 500 W", "{value}");
+        }
+        let mut other = one.gpus[0].clone();
+        (other.index, other.uuid) = (Some(7), Some("GPU-7".into()));
+        assert!(other.alike(&one.gpus[0]) && !other.alike(&one.gpus[1]));
+    }
+
+    #[test]
+    fn a_link_with_fewer_lanes_is_told_and_one_that_sleeps_is_not() {
+        let on = |most: &str, now: &str| {
+            let pcie = |link: &str| Some(link.to_owned()).filter(|link| !link.is_empty());
+            let gpu = Gpu { index: Some(3), pcie: pcie(most), ..Gpu::default() };
+            narrow(&Found {
+                gpu,
+                now: probe::GpuNow { pcie: pcie(now), ..probe::GpuNow::default() },
+            })
+        };
+        assert_eq!(
+            on("gen5 x16", "gen5 x8").as_deref(),
+            Some("GPU 3 is on a PCIe link of gen5 x8 that could be gen5 x16")
+        );
+        assert_eq!(on("gen5 x16", "gen1 x16"), None);
+        assert_eq!(on("gen5 x16", ""), None);
+    }
 
     #[test]
     fn a_host_is_known_by_its_name_or_its_boot() {

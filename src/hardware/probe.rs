@@ -71,6 +71,12 @@ pub struct Lost {
     pub why: String,
 }
 
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GPU {} can't be asked: {}", self.index, self.why)
+    }
+}
+
 /// The host right now, and what of it this process may use.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -126,8 +126,8 @@ pub fn run(out: &mut Markup, record: &RunRecord) {
     }
     let mut at = 0;
     while let Some(gpu) = machine.gpus.get(at) {
-        let alike = machine.gpus[at..].iter().take_while(|other| *other == gpu).count();
-        fact("GPU", format!("{alike} × {} ({})", gpu.name, gibibytes(gpu.memory)));
+        let alike = machine.gpus[at..].iter().take_while(|other| other.alike(gpu)).count();
+        fact("GPU", format!("{alike} × {} ({})", gpu.full_name(), gibibytes(gpu.memory)));
         at += alike;
     }
     fact("GPU", machine.gpu_note.clone().unwrap_or_default());
