@@ -9,6 +9,7 @@ mod harness;
 mod measure;
 mod nvml;
 mod pipeline;
+mod probe;
 mod ranks;
 mod rejected;
 mod run;

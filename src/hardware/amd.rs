@@ -9,6 +9,7 @@ mod rocm_smi;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -28,20 +29,20 @@ pub(super) struct Census {
     pub(super) notes: Vec<String>,
 }
 
-/// Asks the tool that there is; `None` where nothing points to an AMD GPU.
+/// Asks the tool that there is, which has `limit` to answer; `None` where nothing points to an AMD GPU.
 ///
 /// # Errors
 /// There is one, and it can't be asked; in words.
-pub(super) fn take(patience: &Patience) -> Option<Result<Census, String>> {
+pub(super) fn take(limit: Duration) -> Option<Result<Census, String>> {
     let mut failed = Vec::new();
     if let Some(tool) = on_path("amd-smi") {
-        match amd_smi::take(&tool, patience) {
+        match amd_smi::take(&tool, &Patience::of(limit)) {
             Ok(census) => return Some(Ok(census)),
             Err(why) => failed.push(format!("amd-smi: {why}")),
         }
     }
     if let Some(tool) = on_path("rocm-smi") {
-        match rocm_smi::take(&tool, patience) {
+        match rocm_smi::take(&tool, &Patience::of(limit)) {
             Ok(census) => return Some(Ok(census)),
             Err(why) => failed.push(format!("rocm-smi: {why}")),
         }

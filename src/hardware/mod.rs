@@ -295,7 +295,7 @@ fn gpus(visible: &Visible, limit: Duration) -> Gpus {
     if !found.places.is_empty() {
         return found;
     }
-    match amd::take(&Patience::of(limit)) {
+    match amd::take(limit) {
         None if cfg!(target_os = "linux") => {}
         // Nobody expects a GPU of these makes there.
         None => found.choice.why.clear(),
