@@ -50,8 +50,11 @@ impl Machine {
         ] {
             command.env_remove(hides);
         }
-        command.env("PATH", format!("{}:/usr/bin:/bin", self.project.path().join("bin").display()));
-        command.env("TOKGATE_NVML", &self.library).env(nvml::SCRIPT, self.project.path().join("gpu"));
+        // No tool of the machine that the tests run on.
+        command.env("PATH", self.project.path().join("bin"));
+        command
+            .env("TOKGATE_NVML", &self.library)
+            .env(nvml::SCRIPT, self.project.path().join("gpu"));
         command.envs(variables.iter().copied());
         command
     }
@@ -74,7 +77,8 @@ impl Machine {
         let document: Value = serde_json::from_str(&ran.stdout).unwrap();
         let schema = std::fs::read_to_string(shipped("schemas/probe.schema.json")).unwrap();
         let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
-        let problems: Vec<String> = schema.iter_errors(&document).map(|it| it.to_string()).collect();
+        let problems: Vec<String> =
+            schema.iter_errors(&document).map(|it| it.to_string()).collect();
         assert!(problems.is_empty(), "{problems:?}\n{document:#}");
         document
     }
@@ -179,13 +183,13 @@ fn those_who_compute_are_told_from_those_who_draw() {
         json!({ "pid": 3_999_999_999_u32, "bytes": 1_073_741_824 })
     );
     // One that does both stands in both of the driver's lists, and computes.
-    assert_eq!(
-        occupancy["graphics"],
-        json!([{ "pid": 3_999_999_998_u32, "bytes": 104_857_600 }])
-    );
+    assert_eq!(occupancy["graphics"], json!([{ "pid": 3_999_999_998_u32, "bytes": 104_857_600 }]));
     let text = machine.text(&[]);
     assert!(text.contains(&format!("computes: process {own} (tests")), "{text}");
-    assert!(text.contains("draws: process 3999999998 (not to be seen from here) 0.1 GiB"), "{text}");
+    assert!(
+        text.contains("draws: process 3999999998 (not to be seen from here) 0.1 GiB"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -320,7 +324,7 @@ fn a_driver_that_does_not_answer_is_no_driver() {
 fn amd_smi(answers: &[(&str, &str)]) -> String {
     let folder = shipped("tests/data/amd");
     let case = |(word, file): &(&str, &str)| {
-        format!("{word}) cat '{}';;", folder.join(file).display())
+        format!("{word}) /bin/cat '{}';;", folder.join(file).display())
     };
     let cases: Vec<String> = answers.iter().map(case).collect();
     format!("[ \"$2\" = --json ] || exit 2\ncase $1 in {} *) exit 1;; esac", cases.join(" "))
@@ -363,11 +367,10 @@ fn amd_s_gpus_are_told_by_amd_smi() {
 #[test]
 fn rocm_smi_is_asked_where_amd_smi_can_not_tell() {
     let file = shipped("tests/data/amd/rocm-smi-mi210-rocm5.json");
-    let rocm_smi = format!("echo 'WARNING: odd'\ncat '{}'", file.display());
-    for machine in [
-        Machine::plain(),
-        Machine::plain().tool("amd-smi", "echo 'no group render'; exit 1"),
-    ] {
+    let rocm_smi = format!("echo 'WARNING: odd'\n/bin/cat '{}'", file.display());
+    for machine in
+        [Machine::plain(), Machine::plain().tool("amd-smi", "echo 'no group render'; exit 1")]
+    {
         let probe = machine.tool("rocm-smi", &rocm_smi).json(&[]);
         assert_eq!(probe["facts"]["gpus"].as_array().unwrap().len(), 2, "{probe:#}");
         assert_eq!(probe["facts"]["gpus"][1]["power-limit"], json!(300.0));
@@ -382,13 +385,12 @@ fn a_tool_that_tells_nothing_is_no_gpu_and_named() {
         let ran = machine.run(&["probe", "--format", "json", "--timeout", "2s"], &[]);
         Probe::parse(&ran.stdout).unwrap().facts.gpu_note.unwrap()
     };
-    assert_eq!(
-        why("exec sleep 600"),
-        "AMD: amd-smi: it does not answer within 2s"
-    );
+    assert_eq!(why("exec /bin/sleep 600"), "AMD: amd-smi: it does not answer within 2s");
     let machine = Machine::plain().tool("amd-smi", "echo 'no group render'; exit 1");
     let note = machine.json(&[])["facts"]["gpu-note"].as_str().unwrap().to_owned();
     assert_eq!(note, "AMD: amd-smi: it prints no JSON but: no group render");
+    let hostile = Machine::plain().tool("amd-smi", "printf 'no\\033[31m group\\007'").text(&[]);
+    assert!(hostile.contains("no GPU") && !hostile.contains(['\x1b', '\x07']), "{hostile:?}");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::hardware::occupancy::Tenant;
 use crate::hardware::probe::{GpuNow, HostNow, Probe};
 use crate::hardware::visible::Visible;
 use crate::hardware::{self, Facts, Gpu};
 use crate::quantity::{parse_duration, print_number};
+use crate::report::sanitise;
 
 use super::exit::Exit;
 use super::print;
@@ -57,7 +57,8 @@ fn text(probe: &Probe) -> String {
     let facts = &probe.facts;
     let mut row = |key: &str, value: String| {
         if !value.is_empty() {
-            let _ = writeln!(out, "{key:<8}  {value}");
+            // Names of processes and what tools print are foreign.
+            let _ = writeln!(out, "{key:<8}  {}", sanitise::line(&value));
         }
     };
     let words = |words: &[String]| {
@@ -92,10 +93,10 @@ fn text(probe: &Probe) -> String {
             row(&format!("GPU {index}"), words(&of_gpu(gpu, now)));
             row("", words(&right_now(gpu, now)));
             for tenant in &now.occupancy.tenants {
-                row("", format!("computes: {}", who(tenant)));
+                row("", format!("computes: {tenant}"));
             }
             for tenant in &now.occupancy.graphics {
-                row("", format!("draws: {}", who(tenant)));
+                row("", format!("draws: {tenant}"));
             }
         }
         row("GPUs", facts.gpu_note.clone().unwrap_or_default());
@@ -179,10 +180,6 @@ fn right_now(gpu: &Gpu, now: &GpuNow) -> Vec<String> {
         now.temperature.map(|celsius| format!("{} °C", print_number(celsius, 0))),
     ];
     all.into_iter().flatten().collect()
-}
-
-fn who(tenant: &Tenant) -> String {
-    tenant.to_string()
 }
 
 fn gibibytes(bytes: u64) -> String {

@@ -66,10 +66,7 @@ pub(super) fn census(
 /// The GPUs of a document with their places.
 fn gpus(document: &Value) -> Vec<(u32, &Value)> {
     let list = document.get("gpu_data").unwrap_or(document);
-    let list = match list {
-        Value::Array(list) => list.iter().collect(),
-        other => vec![other],
-    };
+    let list = list.as_array().map_or_else(|| vec![list], |list| list.iter().collect());
     let place = |gpu: &Value| u32::try_from(gpu.get("gpu")?.as_u64()?).ok();
     list.into_iter().filter_map(|gpu| Some((place(gpu)?, gpu))).collect()
 }
