@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokgate::engine::Kind;
-use tokgate::hardware::need::{Count, Vram};
+use tokgate::hardware::need::{Count, Need, Sampling, Vram};
 use tokgate::judge::{Severity, Side};
 use tokgate::load::Api;
 use tokgate::suite::model::{
@@ -117,7 +117,7 @@ fn the_table_of_defaults_is_true() {
     let several = |keys: &[&str]| keys.iter().map(|one| key(one)).collect::<String>();
     let spelled = format!(
         "version = 1\n[suite]\nname = \"my-card\"\n{}[engine]\nkind = \"llama-cpp\"\n\
-         command = \"llama-server -m model.gguf --port {{{{ port }}}}\"\n{}[request]\n{}\
+         command = \"llama-server -m model.gguf --port {{{{ port }}}}\"\n{}[hardware]\n{}[request]\n{}\
          [[test]]\nkind = \"decode\"\n{}ttft-samples = {}\n[[test]]\nkind = \"prefill\"\n{}\
          [[test]]\nkind = \"serve\"\n{}[[test]]\nkind = \"command\"\n{TOOL}{}\
          [[expect]]\nmetric = \"output-throughput\"\nmin = 50\n{}[policy]\n{}",
@@ -131,6 +131,7 @@ fn the_table_of_defaults_is_true() {
             "engine.stop.grace",
             "engine.shell"
         ]),
+        several(&["hardware.on-mismatch", "hardware.allow-busy", "hardware.sampling"]),
         several(&[
             "request.api",
             "request.timeout",
@@ -172,6 +173,7 @@ fn the_table_of_defaults_is_true() {
          [[expect]]\nmetric = \"output-throughput\"\nmin = 50\n"
     );
     let (spelled, bare) = (suite(&spelled), suite(&bare));
+    assert_eq!(spelled.hardware, Some(Need { here: true, ..Need::default() }));
     let tests = |suite: &Suite| {
         let of = |test: &tokgate::suite::model::Test| {
             let mut kind = test.kind.clone();
@@ -213,8 +215,13 @@ gpu = "H200"
 count = 8
 vram = "141GB"
 driver = ">=570"
+cuda = ">=12.8, <14"
 os = "linux"
 on-mismatch = "skip"
+allow-busy = true
+probe = ["srun", "{{ tokgate.path }}", "probe", "--format", "json"]
+cool-below = 50
+sampling = "500ms"
 [model]
 name = "thinkingmachines/Inkling-Small"
 revision = "main"
@@ -325,19 +332,25 @@ fn every_key_of_a_suite_arrives() {
     let hardware = suite.hardware.unwrap();
     assert!(hardware.here);
     assert_eq!(hardware.count, Some(Count::Exactly(8)));
+    assert_eq!(hardware.cuda.as_deref(), Some(">=12.8, <14"));
+    assert!(hardware.allow_busy);
+    assert_eq!(hardware.probe.as_deref(), Some("srun {{ tokgate.path }} probe --format json"));
+    assert!(matches!(suite.hardware_probe.unwrap().form, CommandForm::Words(_)));
+    assert_eq!(hardware.cool_below, Some(50.0));
+    assert_eq!(hardware.sampling, Sampling::Every(Duration::from_millis(500)));
     let Some(Vram::About(size)) = hardware.vram else { panic!() };
     assert_eq!(size.bytes, 141e9);
     let setting = &suite.settings[0];
     let engine = &setting.engine;
-    assert_eq!((setting.variant.as_ref(), setting.place.line), (None, 18));
+    assert_eq!((setting.variant.as_ref(), setting.place.line), (None, 23));
     assert_eq!((engine.kind, engine.gpus, engine.port), (Kind::Vllm, Some(8), Some(8000)));
     let EngineSource::Command(command) = &engine.source else { panic!() };
-    assert_eq!(command.place.line, 21);
+    assert_eq!(command.place.line, 26);
     let CommandForm::Line(line) = &command.form else { panic!() };
     let at = line.find("{{ vars.extra }}").unwrap();
     let part = loaded.source.inside(&command.span, line, &(at..at + 16));
     assert_eq!(loaded.source.text(&part), "{{ vars.extra }}");
-    assert_eq!(loaded.source.place(part.start).line, 23);
+    assert_eq!(loaded.source.place(part.start).line, 28);
     assert_eq!(engine.setup.len(), 2);
     assert_eq!(engine.setup[1].form, CommandForm::Words(vec!["echo".into(), "a b".into()]));
     assert!(!engine.ready.models);

@@ -129,7 +129,7 @@ fn calibrate(args: &Args, global: &Global) -> Result<Exit, Exit> {
     };
     let before = existing(&own, &ready, &file)?;
     can_keep(&file)?;
-    let asked = asked(&own, &ready, &machine)?;
+    let asked = asked(&own, &ready)?;
     if own.suite.settings.iter().any(|it| matches!(it.engine.source, EngineSource::Url(_))) {
         say(
             "warning: an engine that runs already is not launched anew: what is told of its launches is how its rounds differ",
@@ -143,8 +143,7 @@ fn calibrate(args: &Args, global: &Global) -> Result<Exit, Exit> {
             .clone()
             .unwrap_or_else(|| default_directory(&format!("{}.calibration", own.suite.name), None)),
     };
-    let exit =
-        run::carry_out(&ready, &args.of_run(Some(out.clone())), global, &machine, &mut shares);
+    let exit = run::carry_out(&ready, &args.of_run(Some(out.clone())), global, &mut shares);
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
     }
@@ -209,17 +208,13 @@ fn existing(own: &Plan, ready: &Ready, file: &Path) -> Result<NoiseFile, Exit> {
 }
 
 /// The cells of the suite as its runs have them, with their bounds.
-fn asked(
-    own: &Plan,
-    ready: &Ready,
-    machine: &hardware::Facts,
-) -> Result<Vec<PlannedCellRecord>, Exit> {
+fn asked(own: &Plan, ready: &Ready) -> Result<Vec<PlannedCellRecord>, Exit> {
     let references = reference::resolve(own, &ready.provenance, true, false)?;
     let header = header::make(&HeaderInput {
         plan: own,
         split: None,
         seed: 0,
-        machine,
+        machine: &ready.site.machine,
         flags: Vec::new(),
         selection: Vec::new(),
         provenance: ready.provenance.clone(),

@@ -94,7 +94,7 @@ mod tests {
             redactor: &Redactor::default(),
             time_limit: None,
             counted: None,
-            unfit: None,
+            unfit: Default::default(),
             earlier: Earlier::default(),
             slow: None,
         };

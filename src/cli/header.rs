@@ -3,6 +3,7 @@
 use super::reference::References;
 use crate::engine::redact::Redactor;
 use crate::hardware;
+use crate::hardware::need::Need;
 use crate::judge::Severity;
 use crate::matrix::{Cell, Plan};
 use crate::record::provenance::Provenance;
@@ -112,7 +113,7 @@ fn part(split: &Split, references: &References) -> Part {
         shard: split.shard.index,
         of: split.shard.of,
         timings: split.timings.clone(),
-        here: whole.suite.hardware.as_ref().map_or(started, |need| need.here),
+        here: whole.suite.hardware.as_ref().map_or(started, Need::is_checked),
         owners: split.owners.clone(),
         elsewhere: Elsewhere { launches, cells },
     }

@@ -29,6 +29,7 @@ mod offer;
 mod onlooker;
 mod pipeline;
 mod plan;
+mod preflight;
 mod probe;
 mod provenance;
 mod reference;

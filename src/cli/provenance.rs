@@ -32,7 +32,7 @@ pub fn of(plan: &Plan, machine: &hardware::Facts) -> Provenance {
     say("model.quantization", joined(settings, |setting| setting.model.quantization.clone()));
     let need = suite.hardware.as_ref();
     let elsewhere = match need {
-        Some(need) => !need.here,
+        Some(need) => !need.is_checked(),
         None => settings.iter().any(|setting| {
             matches!(setting.engine.source, crate::suite::model::EngineSource::Url(_))
         }),

@@ -11,8 +11,6 @@ use std::time::Duration;
 use crate::engine::redact::Redactor;
 use crate::engine::supervise as process;
 use crate::hardware;
-use crate::hardware::need::OnMismatch;
-use crate::load::socket::make_room_for;
 use crate::matrix::Plan;
 use crate::record::event::StopReason;
 use crate::record::journal::Journal;
@@ -24,7 +22,7 @@ use crate::report::files::Room;
 use crate::report::junit::Order;
 use crate::report::outlet;
 use crate::report::progress::Progress;
-use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
+use crate::run::{Cause, Conduct, Halter, Parent, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 use crate::transport::Delay;
 
@@ -38,6 +36,7 @@ use super::hindrance;
 use super::junit::Junit;
 use super::limit::{self, Limits};
 use super::onlooker::{Onlooker, Seen, Trouble, failures};
+use super::preflight::{self, Site};
 use super::provenance;
 use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
@@ -154,7 +153,7 @@ pub fn run(args: &Args, global: &Global) -> ExitCode {
     let mut shares = Shares::begin(limits, parent);
     for ready in &prepared {
         // A suite whose turn does not come has reports that say so, and not those of the day before.
-        exit = exit.or(carry_out(ready, args, global, &machine, &mut shares));
+        exit = exit.or(carry_out(ready, args, global, &mut shares));
     }
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
@@ -171,6 +170,8 @@ pub(super) struct Ready {
     pub(super) plan: Plan,
     split: Option<Split>,
     pub(super) provenance: Provenance,
+    /// Where its launches are to run.
+    pub(super) site: Site,
     references: References,
     /// How much longer everything is to take, in a self-test.
     pub(super) slow: Option<Delay>,
@@ -224,10 +225,13 @@ pub(super) fn prepare_planned(
     let all = split.as_ref().map_or(&plan, |split| &split.whole);
     let (secrets, redactor) = secrecy::of_run(all)?;
     // Hidden before anything is held against it: a baseline has it hidden too.
-    let provenance = provenance::of(all, machine).hidden(&redactor);
+    let site = preflight::look(all, machine, &secrets, &redactor)?;
+    let provenance = provenance::of(all, &site.there).hidden(&redactor);
     let whole = args.choice.is_empty() && plan.suite.select.is_empty();
-    let references = reference::resolve(all, &provenance, recording, whole)?;
-    Ok(Ready { plan, split, provenance, references, slow: None, warned, secrets, redactor })
+    // Where nothing will be launched it is the machine that is wrong, and no baseline of another one.
+    let idle = recording || preflight::is_unlike(all, &site);
+    let references = reference::resolve(all, &provenance, idle, whole)?;
+    Ok(Ready { plan, split, provenance, site, references, slow: None, warned, secrets, redactor })
 }
 
 /// A quarantine past its day is no excuse any more.
@@ -244,13 +248,7 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
-pub(super) fn carry_out(
-    ready: &Ready,
-    args: &Args,
-    global: &Global,
-    machine: &hardware::Facts,
-    shares: &mut Shares,
-) -> Exit {
+pub(super) fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
         Some(Resume::Dir(dir)) => Some(dir.clone()),
@@ -270,7 +268,7 @@ pub(super) fn carry_out(
         plan: &ready.plan,
         split: ready.split.as_ref(),
         seed: args.seed.unwrap_or_else(|| rand::random::<u32>().into()),
-        machine,
+        machine: &ready.site.machine,
         flags: flags(args),
         selection: selection(args),
         provenance: ready.provenance.clone(),
@@ -307,11 +305,15 @@ pub(super) fn carry_out(
             let seen = Seen { record, unwritten, cut: None };
             return conclude(ready, args, global, &directory, &seen);
         }
-        Err(exit) => return exit,
+        Err(exit) => {
+            // Another machine may be one of which nothing is known.
+            ready.site.unknown().for_each(|why| say(&format!("  – {why}")));
+            return exit;
+        }
     };
     match begun {
         Ok(opening) => {
-            let (seen, broken) = watch(ready, args, global, &directory, opening, machine, shares);
+            let (seen, broken) = watch(ready, args, global, &directory, opening, shares);
             let exit = match &seen {
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
@@ -386,7 +388,6 @@ fn watch(
     global: &Global,
     directory: &Directory,
     opening: Opening,
-    machine: &hardware::Facts,
     shares: &Shares,
 ) -> (Option<Seen>, Option<String>) {
     let Opening { journal, room, record, event, earlier } = opening;
@@ -400,9 +401,9 @@ fn watch(
     }
     let (sender, receiver) = std::sync::mpsc::channel();
     let (teller, counted) = std::sync::mpsc::channel();
-    let unfit = unfit(&ready.plan, machine, &sender);
+    let preflight::Judged { unfit, warnings } = preflight::judge(&ready.plan, &ready.site);
     let slowed = ready.slow.map(|delay| slowdown::words(&header, delay.share()));
-    for note in ready.references.notes.iter().chain(&slowed) {
+    for note in warnings.iter().chain(&ready.references.notes).chain(&slowed) {
         // The onlooker, which reads it, is not there yet, but the channel is.
         let _ = sender.send(Event::Warning { message: note.clone() });
     }
@@ -467,35 +468,6 @@ fn watch(
         watching.join().ok()
     });
     (seen, fence.lower())
-}
-
-/// Why nothing can be launched on this machine: it can't hold as many connections as a cell has
-/// streams, or is not what `[hardware]` declares. A mismatch that only warns is sent as an event.
-fn unfit(
-    plan: &Plan,
-    machine: &hardware::Facts,
-    events: &std::sync::mpsc::Sender<Event>,
-) -> Option<Unfit> {
-    let streams = plan.cells.iter().map(|cell| plan.concurrency(cell)).max().unwrap_or(0);
-    if !in_virtual_time(plan)
-        && let Err(error) = make_room_for(streams)
-    {
-        return Some(Unfit { message: error.to_string(), skip: false });
-    }
-    let need = plan.suite.hardware.as_ref()?;
-    let problems = need.problems(machine);
-    if problems.is_empty() {
-        return None;
-    }
-    let message = format!("hardware is not as declared: {}", problems.join("; "));
-    match need.on_mismatch {
-        OnMismatch::Error => Some(Unfit { message, skip: false }),
-        OnMismatch::Skip => Some(Unfit { message, skip: true }),
-        OnMismatch::Warn => {
-            let _ = events.send(Event::Warning { message });
-            None
-        }
-    }
 }
 
 /// Says what came of the run: the table on stdout, the counts last on stderr.

@@ -31,6 +31,7 @@ use super::directory::Directory;
 use super::exit::Exit;
 use super::limit::Limits;
 use super::offer::{self, Offer};
+use super::preflight;
 use super::shape::{self, Choice, Overlay};
 use super::shard::Sharding;
 use super::share::Shares;
@@ -146,7 +147,10 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
             budget: args.minutes * 60.0,
             quiet: global.quiet,
         };
-        asking.ask(&halter)?
+        asking.ask(&halter).inspect_err(|_| {
+            let hints = preflight::hints(&plan.plan, &machine);
+            hints.iter().for_each(|hint| say(&format!("  – {hint}")));
+        })?
     };
     drop(directory);
     let Asked { portrait, pace, seconds } = asked;
@@ -173,7 +177,7 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
     shares.limits = Limits::begin(Some(limit), None);
     let of_run = of_run(args, &suite);
     let ready = run::prepare(&suite, &of_run, global, &machine, false)?;
-    let exit = run::carry_out(&ready, &of_run, global, &machine, &mut shares);
+    let exit = run::carry_out(&ready, &of_run, global, &mut shares);
     if let Some(signal) = shares.signals.first() {
         return Err(exit.or(Exit::Signal(signal)));
     }

@@ -21,7 +21,7 @@ pub mod redact;
 pub mod remote;
 pub mod stranded;
 pub mod supervise;
-mod tree;
+pub(crate) mod tree;
 mod wait;
 
 use std::path::PathBuf;

@@ -93,6 +93,22 @@ pub(crate) fn family(root: i32, all: &[Process]) -> Vec<Process> {
     family
 }
 
+/// This process and all that descend from it.
+pub(crate) fn own() -> Vec<i32> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let below = descendants(&[me], &processes());
+    below.iter().map(|process| process.pid).chain([me]).collect()
+}
+
+/// Processes of whoever listens on `port`, as far as it can be told: its session, since what listens may be
+/// one of several children, and all that descends from that.
+pub(crate) fn serving(port: u16) -> Vec<i32> {
+    let Some(owner) = super::port::owner(port) else { return Vec::new() };
+    let all = processes();
+    let session = family(owner.session, &all).into_iter();
+    session.chain(family(owner.pid, &all)).map(|process| process.pid).collect()
+}
+
 /// Sends `signal` to the very process that was seen; nothing where it is gone.
 #[cfg(target_os = "linux")]
 pub(crate) fn signal(seen: &Process, signal: Signal) {

@@ -11,6 +11,7 @@ pub mod nvml;
 pub mod occupancy;
 pub mod oom;
 mod patience;
+pub mod preflight;
 pub mod probe;
 pub mod telemetry;
 pub mod visible;
@@ -64,6 +65,25 @@ pub struct Gpu {
     /// Active NVLinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvlinks: Option<u32>,
+}
+
+impl Gpu {
+    /// Its name; of a slice with its profile, as the driver calls it: `NVIDIA H200 MIG 3g.71gb`.
+    pub fn full_name(&self) -> String {
+        match &self.slice {
+            Some(slice) => format!("{} MIG {slice}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "GPU {index} ({})", self.full_name()),
+            None => f.write_str(&self.full_name()),
+        }
+    }
 }
 
 /// The facts of the machine.

@@ -89,10 +89,24 @@ pub enum OnMismatch {
 const VRAM_TOLERANCE: f64 = 0.05;
 
 impl Need {
+    /// Whether there are facts to hold it against: of this machine, or those that a probe brings.
+    pub fn is_checked(&self) -> bool {
+        self.here || self.probe.is_some()
+    }
+
+    /// Whether the engine is to have GPUs.
+    pub fn wants_gpus(&self) -> bool {
+        self.gpu.is_some()
+            || self.vram.is_some()
+            || self.driver.is_some()
+            || self.cuda.is_some()
+            || self.count.is_some_and(some)
+    }
+
     /// What of the machine is not as declared, each with what was declared and what was found;
-    /// empty where all is as declared or the hardware is elsewhere.
+    /// empty where all is as declared or nothing is known of the machine.
     pub fn problems(&self, facts: &Facts) -> Vec<String> {
-        if !self.here {
+        if !self.is_checked() {
             return Vec::new();
         }
         let mut problems = Vec::new();
@@ -108,19 +122,41 @@ impl Need {
             return problems;
         }
         self.gpu_problems(facts, &mut problems);
-        if let Some(required) = &self.driver {
-            let found = facts.driver.as_deref();
-            let met = found.map_or(Ok(false), |actual| version::matches(required, actual));
+        if self.wants_gpus() {
+            problems.extend(unusable(facts));
+        }
+        let versions = [
+            ("driver", &self.driver, &facts.driver, "no driver"),
+            ("cuda", &self.cuda, &facts.cuda, "no CUDA"),
+        ];
+        for (key, required, found, none) in versions {
+            let Some(required) = required else { continue };
+            let met = found.as_deref().map_or(Ok(false), |it| version::matches(required, it));
             match met {
                 Ok(true) => {}
                 Ok(false) => problems.push(format!(
-                    "hardware.driver: declared \"{required}\", found {}",
-                    found.map_or_else(|| nothing(facts, "no driver"), str::to_owned)
+                    "hardware.{key}: declared \"{required}\", found {}",
+                    found.clone().unwrap_or_else(|| nothing(facts, none))
                 )),
-                Err(error) => problems.push(format!("hardware.driver: {error}")),
+                Err(error) => problems.push(format!("hardware.{key}: {error}")),
             }
         }
         problems
+    }
+
+    /// What of the GPUs this asks nothing about and is worth a word: a slice has the name of the whole.
+    pub fn doubts(&self, facts: &Facts) -> Vec<String> {
+        let by_profile = self.gpu.as_ref().is_some_and(|gpu| gpu.to_lowercase().contains("mig"));
+        let named = self.is_checked() && self.wants_gpus() && self.vram.is_none() && !by_profile;
+        let slices = facts.gpus.iter().filter(|gpu| gpu.slice.is_some());
+        let slices: Vec<String> = slices.map(|gpu| gpu.to_string()).collect();
+        if !named || slices.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "the engine sees {}, and no whole GPU there: `vram` in [hardware] would have that checked",
+            slices.join(", ")
+        )]
     }
 
     /// The GPUs that are declared, in words.
@@ -138,7 +174,8 @@ impl Need {
         let gpus = &facts.gpus;
         if let Some(part) = &self.gpu {
             let wanted = part.to_lowercase();
-            let others = |gpu: &Gpu| !gpu.name.to_lowercase().contains(&wanted);
+            // A profile may be asked for as well: `H200 MIG 3g.71gb`.
+            let others = |gpu: &Gpu| !gpu.full_name().to_lowercase().contains(&wanted);
             if gpus.is_empty() || gpus.iter().any(others) {
                 let found = listed(facts, others, |gpu| gpu.name.clone());
                 problems.push(format!("hardware.gpu: declared \"{part}\", found {found}"));
@@ -206,11 +243,15 @@ fn memory(bytes: f64) -> String {
 /// What the GPUs that differ have in its place, or that there is none.
 fn listed(facts: &Facts, differs: impl Fn(&Gpu) -> bool, what: impl Fn(&Gpu) -> String) -> String {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    for (index, gpu) in facts.gpus.iter().enumerate().filter(|(_, gpu)| differs(gpu)) {
+    for (position, gpu) in facts.gpus.iter().enumerate().filter(|(_, gpu)| differs(gpu)) {
         let text = what(gpu);
+        let mut place = gpu.index.map_or_else(|| position.to_string(), |index| index.to_string());
+        if let Some(slice) = &gpu.slice {
+            place.push_str(&format!(" slice {slice}"));
+        }
         match found.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, indices)) => indices.push(index.to_string()),
-            None => found.push((text, vec![index.to_string()])),
+            Some((_, places)) => places.push(place),
+            None => found.push((text, vec![place])),
         }
     }
     if found.is_empty() {
@@ -218,6 +259,18 @@ fn listed(facts: &Facts, differs: impl Fn(&Gpu) -> bool, what: impl Fn(&Gpu) -> 
     }
     let texts = found.iter().map(|(text, at)| format!("{text} (GPU {})", at.join(", ")));
     texts.collect::<Vec<_>>().join(", ")
+}
+
+/// GPUs on which nothing can run, with the reason.
+pub fn unusable(facts: &Facts) -> Vec<String> {
+    let whole = facts.gpus.iter().filter(|gpu| gpu.mig == Some(true) && gpu.slice.is_none());
+    let words = |gpu: &Gpu| {
+        format!(
+            "{gpu} is in MIG mode and no slice of it is visible, so that nothing can run on it: make one, name one \
+             in CUDA_VISIBLE_DEVICES, or turn MIG off"
+        )
+    };
+    whole.map(words).collect()
 }
 
 fn nothing(facts: &Facts, what: &str) -> String {
@@ -314,9 +367,35 @@ mod tests {
     }
 
     #[test]
-    fn hardware_elsewhere_is_not_checked() {
+    fn versions_are_within_bounds() {
+        let said = |cuda: &str, found: Option<&str>| {
+            let cuda = Some(cuda.to_owned());
+            let facts = Facts { cuda: found.map(str::to_owned), ..h200s() };
+            Need { here: true, cuda, ..Need::default() }.problems(&facts)
+        };
+        for within in ["12.8", "12.9", "13.0"] {
+            assert!(said(">=12.8, <14", Some(within)).is_empty(), "{within}");
+        }
+        assert_eq!(
+            said(">=12.8, <14", Some("12.4")),
+            ["hardware.cuda: declared \">=12.8, <14\", found 12.4"]
+        );
+        assert_eq!(said(">=12.8, <14", Some("14.0")).len(), 1);
+        assert_eq!(said("13", None), ["hardware.cuda: declared \"13\", found no CUDA"]);
+        let driver = Need { driver: Some(">=570, <580".to_owned()), ..page() };
+        assert_eq!(
+            driver.problems(&h200s()),
+            ["hardware.driver: declared \">=570, <580\", found 580.65.06"]
+        );
+    }
+
+    #[test]
+    fn hardware_elsewhere_is_checked_where_a_probe_tells_of_it() {
         let need = Need { here: false, ..page() };
         assert!(need.problems(&Facts::default()).is_empty());
+        let probed = Need { probe: Some("srun tokgate probe".to_owned()), ..need };
+        assert!(probed.problems(&h200s()).is_empty());
+        assert!(!probed.problems(&Facts::default()).is_empty());
     }
 
     #[test]

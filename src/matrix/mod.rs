@@ -9,6 +9,7 @@ pub mod effort;
 pub mod expand;
 pub mod launch;
 pub mod naming;
+mod probe;
 pub mod scene;
 pub mod schedule;
 pub mod select;

@@ -193,6 +193,7 @@ impl Sample {
                 path: "suites/s.toml".to_owned(),
                 hash: "5u17e".to_owned(),
                 hardware: None,
+                hardware_probe: None,
                 settings: vec![Setting {
                     place: at(3),
                     spans: Default::default(),

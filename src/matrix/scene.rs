@@ -72,6 +72,8 @@ pub(super) enum Moment<'a> {
 /// What a template belongs to: it decides which names are there.
 #[derive(Debug, Clone)]
 pub(super) enum Role {
+    /// `hardware.probe`: no run yet.
+    Probe,
     /// A setup command: no cell and no launch yet.
     Setup,
     /// The engine: no cell, since cells share it.
@@ -149,6 +151,13 @@ impl Scene {
         let mut names = self.run_names(moment);
         let mut context = self.base.clone();
         match role {
+            Role::Probe => {
+                const WHY: &str = "the hardware is looked at before the run begins";
+                names.retain(|(name, _)| !matches!(name.as_str(), "port" | "run"));
+                for name in ["axis", "launch", "cell", "run", "port"] {
+                    context = context.without(name, WHY);
+                }
+            }
             Role::Setup => {
                 context = context
                     .without("axis", "setup runs once, before any cell: matrix.NAME has all values")
@@ -331,7 +340,7 @@ fn undeclared(mut base: Context) -> Context {
     const DECLARED: [(&str, &[&str]); 3] = [
         ("model", &["name", "revision", "quantization"]),
         ("engine", &["version", "gpus"]),
-        ("hardware", &["gpu", "count", "vram", "driver", "os"]),
+        ("hardware", &["gpu", "count", "vram", "driver", "cuda", "os"]),
     ];
     let root = base.root.clone();
     for (table, names) in DECLARED {
@@ -393,6 +402,7 @@ fn hardware(suite: &Suite) -> Value {
             }),
         ),
         ("driver", need.driver.map(Value::from)),
+        ("cuda", need.cuda.map(Value::from)),
         ("os", need.os.map(Value::from)),
     ])
 }

@@ -69,7 +69,7 @@ impl Plan {
         .map_err(first)?;
         let dir = match role {
             Role::Cell { dir, .. } => PathBuf::from(dir),
-            Role::Setup | Role::Engine { .. } => PathBuf::new(),
+            Role::Probe | Role::Setup | Role::Engine { .. } => PathBuf::new(),
         };
         // A result that was written with `{{ cell.dir }}` in front has it already.
         let result =

@@ -57,6 +57,7 @@ pub(super) fn whole(
             troubles.extend(blames.into_iter().map(template_trouble));
         }
     }
+    troubles.extend(super::probe::troubles(suite, scenes));
     habits(suite, troubles);
     portless(suite, troubles);
     for selector in selection.alternatives.iter().chain(&selection.skip) {
@@ -88,7 +89,8 @@ fn habits(suite: &Suite, troubles: &mut Vec<Trouble>) {
             | TestSetting::Serve(_)
             | TestSetting::Startup => None,
         });
-        for (key, command) in commands.chain(tools) {
+        let probe = suite.hardware_probe.iter().map(|probe| (super::probe::KEY, probe));
+        for (key, command) in commands.chain(tools).chain(probe) {
             for error in habits_of(command, engine.shell) {
                 troubles.push(Trouble {
                     code: "pasted-habit",

@@ -1,7 +1,7 @@
 //! The conductor: owner of the run's state. It walks launches and cells in plan order, sends what
 //! happens as events, and ends the engine whatever comes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender};
@@ -56,15 +56,15 @@ pub struct Conduct<'a> {
     /// Where failures end the run: says of each event that may be one that it has been counted, so that no
     /// cell begins that should not.
     pub counted: Option<Mutex<Receiver<()>>>,
-    /// Launch nothing: why the machine is not what the suite declares.
-    pub unfit: Option<Unfit>,
+    /// Launches that are not started: why the machine is not fit for each.
+    pub unfit: BTreeMap<usize, Unfit>,
     /// What the sessions before this one have done.
     pub earlier: Earlier,
     /// How much longer what is measured takes than it does, in a self-test.
     pub slow: Option<Delay>,
 }
 
-/// The machine is not what the suite declares.
+/// The machine is not what the suite declares, or not free.
 #[derive(Debug, Clone)]
 pub struct Unfit {
     /// Declared and found.
@@ -203,7 +203,7 @@ impl State<'_> {
             if failed.contains(&launch) || !self.is_left(start.round, cells) {
                 continue;
             }
-            if let Some(unfit) = &self.conduct.unfit {
+            if let Some(unfit) = self.conduct.unfit.get(&launch) {
                 self.refuse(launch, unfit);
                 failed.insert(launch);
                 continue;

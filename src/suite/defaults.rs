@@ -61,10 +61,12 @@ pub const MAX_CLIENT_LAG: Duration = Duration::from_millis(5);
 pub const RESTARTS: u32 = 1;
 
 /// Key and default as a suite would write it; what stands in round brackets is no value.
-pub const TABLE: [(&str, &str); 52] = [
+pub const TABLE: [(&str, &str); 54] = [
     ("suite.tags", "[]"),
     ("hardware.where", "\"here\" with a command, \"elsewhere\" with a url"),
     ("hardware.on-mismatch", "\"error\""),
+    ("hardware.allow-busy", "false"),
+    ("hardware.sampling", "\"200ms\""),
     ("model.name", "(what /v1/models says)"),
     ("engine.version", "(any, recorded only)"),
     ("engine.gpus", "hardware.count"),

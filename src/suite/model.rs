@@ -65,6 +65,8 @@ pub struct Suite {
     pub hash: String,
     /// `[hardware]`.
     pub hardware: Option<crate::hardware::need::Need>,
+    /// `hardware.probe`: what prints the facts of the machine where the GPUs are.
+    pub hardware_probe: Option<CommandText>,
     /// One for each variant in order of declaration; exactly one, without a name, where none is declared.
     pub settings: Vec<Setting>,
     /// `[[test]]`, in order.

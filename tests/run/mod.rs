@@ -19,6 +19,7 @@ mod measured;
 mod open_loop;
 mod page;
 mod planned;
+mod preflight;
 mod prompted;
 pub mod resumed;
 mod revision;

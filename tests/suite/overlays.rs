@@ -25,7 +25,7 @@ fn a_profile_and_set_change_work_in_that_order() {
     let said = said.replace(&files.dir.path().display().to_string(), "");
     assert_eq!(
         said,
-        "test.decode.duration = 7s  # --set\n  instead of \"5s\"  # /suite.toml:112\n  instead of \"10s\"  # /suite.toml:66\n"
+        "test.decode.duration = 7s  # --set\n  instead of \"5s\"  # /suite.toml:117\n  instead of \"10s\"  # /suite.toml:71\n"
     );
     let smoke_said = smoke.explain.key("test.decode.duration", &smoke.source).unwrap();
     assert!(smoke_said.lines().next().unwrap().ends_with("(profile smoke)"), "{smoke_said}");

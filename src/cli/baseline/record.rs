@@ -104,7 +104,7 @@ pub fn run(args: &Args, global: &Global) -> Exit {
         return exit;
     }
     let mut shares = Shares::begin(Limits::begin(None, None), parent);
-    match record(args, global, &machine, &ready, &file, &before, &mut shares) {
+    match record(args, global, &ready, &file, &before, &mut shares) {
         Ok(()) => Exit::Pass,
         Err(exit) => exit,
     }
@@ -178,7 +178,6 @@ fn existing(args: &Args, ready: &Ready, file: &Path) -> Result<Baseline, Exit> {
 fn record(
     args: &Args,
     global: &Global,
-    machine: &hardware::Facts,
     ready: &Ready,
     file: &Path,
     before: &Baseline,
@@ -193,7 +192,7 @@ fn record(
         say(&format!("run {number} of {} for {}", args.runs, file.display()));
         let quiet = Global { quiet: true, ..global.clone() };
         let one = args.of_run(number, Some(out.clone()));
-        let exit = run::carry_out(ready, &one, &quiet, machine, shares);
+        let exit = run::carry_out(ready, &one, &quiet, shares);
         // Limits are no business of what is recorded, and what else went wrong its cells tell.
         if matches!(exit, Exit::Signal(_)) {
             return Err(exit);

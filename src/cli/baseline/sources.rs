@@ -89,7 +89,7 @@ fn declared(plan: &Plan) -> Provenance {
 fn asked(plan: &Plan) -> bool {
     let url = |source: &EngineSource| matches!(source, EngineSource::Url(_));
     let remote = || plan.suite.settings.iter().any(|setting| url(&setting.engine.source));
-    let here = plan.suite.hardware.as_ref().map_or_else(|| !remote(), |need| need.here);
+    let here = plan.suite.hardware.as_ref().map_or_else(|| !remote(), Need::is_checked);
     here && !crate::run::in_virtual_time(plan)
 }
 

@@ -105,7 +105,7 @@ pub(super) fn run(args: &super::Args, delay: Delay, global: &Global) -> Exit {
     });
     let out = out.clone();
     let mut shares = Shares::begin(limits, parent);
-    let ran = run::carry_out(&ready, &asked, global, &machine, &mut shares);
+    let ran = run::carry_out(&ready, &asked, global, &mut shares);
     for survivor in process::reap_strays() {
         say(&format!("warning: still there: {survivor}"));
     }

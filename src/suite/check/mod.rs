@@ -129,7 +129,7 @@ impl Checker<'_> {
         }
         let (suite_name, tags) = self.title(main, top.clone());
         let hardware = self.hardware(main.hardware.as_ref());
-        let gpus = hardware.as_ref().and_then(|(need, _)| match need.count {
+        let gpus = hardware.as_ref().and_then(|(need, ..)| match need.count {
             Some(Count::Exactly(n)) if n > 0 => Some(n),
             Some(Count::Exactly(_) | Count::AtLeast(_)) | None => None,
         });
@@ -143,7 +143,9 @@ impl Checker<'_> {
             settings.extend(self.setting(Some(variant.clone()), file, gpus, span.clone()));
         }
         let whole = settings.len() == typed.variants.len().max(1);
-        let hardware = hardware.map(|(mut need, said)| {
+        let mut hardware_probe = None;
+        let hardware = hardware.map(|(mut need, said, probe)| {
+            hardware_probe = probe;
             // Where nothing is said, a url means that the hardware is elsewhere.
             need.here = said.unwrap_or_else(|| {
                 settings
@@ -174,6 +176,7 @@ impl Checker<'_> {
             path: self.known.path.clone(),
             hash: String::new(),
             hardware,
+            hardware_probe,
             settings,
             tests,
             expectations,

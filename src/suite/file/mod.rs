@@ -22,7 +22,7 @@ pub use super::model::{
 pub use value::{
     At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
     GridTable, GroupsTable, LengthTable, LengthValue, LimitValue, OneOrMany, PairOfCounts,
-    PercentText, PrefixValue, PrefixWord, Scalar, Selection, SizeText, TimeLimitText, TokenCount,
+    PercentText, PrefixValue, PrefixWord, SamplingText, Scalar, Selection, SizeText, TimeLimitText, TokenCount,
     ToleranceText, VersionText, Whole,
 };
 
@@ -99,10 +99,21 @@ pub struct HardwareTable {
     pub vram: Option<At<SizeText>>,
     /// A requirement on the driver's version, like `">=570"`.
     pub driver: Option<At<VersionText>>,
+    /// A requirement on the newest CUDA that the driver runs, like `">=12.8, <14"`.
+    pub cuda: Option<At<VersionText>>,
     /// The operating system: `linux`, `macos`, `windows`.
     pub os: Option<At<String>>,
     /// What a mismatch leads to.
     pub on_mismatch: Option<At<OnMismatch>>,
+    /// Whether GPUs on which others compute are a warning instead of a mismatch; default false.
+    pub allow_busy: Option<At<bool>>,
+    /// A command, a template, that prints what `tokgate probe --format json` prints where the GPUs are, like
+    /// `"srun tokgate probe --format json"`; default: the GPUs are those of this machine.
+    pub probe: Option<At<CommandValue>>,
+    /// Highest temperature in °C that a GPU may have when an engine is started; default: any.
+    pub cool_below: Option<At<f64>>,
+    /// How often GPUs and host are looked at while a cell is measured, or `off`; default `"200ms"`.
+    pub sampling: Option<At<SamplingText>>,
 }
 
 /// Where the hardware is.

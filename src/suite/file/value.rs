@@ -319,6 +319,8 @@ text! {
     PercentText: "a percentage, like \"5%\"";
     /// A percentage or `off`, as typed.
     ToleranceText: "a percentage, like \"0.5%\", or \"off\"";
+    /// A duration or `off`, as typed.
+    SamplingText: "a duration with a unit, like \"200ms\", or \"off\"";
     /// A size as typed.
     SizeText: "a size with a unit, like \"141GB\"";
     /// A version requirement as typed.
