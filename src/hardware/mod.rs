@@ -8,6 +8,7 @@ pub mod need;
 pub mod nvml;
 pub mod occupancy;
 pub mod oom;
+pub mod sampler;
 pub mod telemetry;
 
 use serde::{Deserialize, Serialize};

@@ -13,6 +13,8 @@ use nvml_wrapper::error::NvmlError;
 use super::Gpu;
 use super::occupancy::{Occupancy, Tenant};
 
+pub(super) mod reading;
+
 /// Names a library file to load in place of the driver's.
 pub const LIBRARY_VARIABLE: &str = "TOKGATE_NVML";
 
@@ -114,6 +116,14 @@ impl Library {
         };
         (0..count).filter_map(look).collect()
     }
+}
+
+/// The GPUs that an engine with this `CUDA_VISIBLE_DEVICES` sees, by their place in the driver's order.
+pub fn visible(visible: Option<&OsString>) -> Vec<u32> {
+    let mut places: Vec<u32> = seen(visible).gpus.iter().filter_map(|gpu| gpu.index).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 fn words(error: &NvmlError) -> String {
