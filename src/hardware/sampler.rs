@@ -27,9 +27,7 @@ const SLOWLY: Duration = Duration::from_secs(1);
 /// The host is looked at no more often: the kernel counts processor time in ticks.
 const HOST_PACE: Duration = Duration::from_millis(500);
 /// Readings behind a stretch that has ended are waited for so long.
-const BEHIND: Duration = Duration::from_secs(2);
-/// A driver that has not answered for so many paces and seconds has stopped answering.
-const SILENCE: (u32, Duration) = (3, Duration::from_secs(1));
+const BEHIND: Duration = Duration::from_secs(10);
 /// A chain of parents is no longer than this.
 const ANCESTORS: usize = 64;
 
@@ -44,7 +42,7 @@ pub enum Sight {
 
 /// Looks at GPUs and host until it is dropped.
 pub struct Sampler {
-    pace: Duration,
+    clock: Clock,
     gpus: Option<Watch<Gpus>>,
     host: Option<Watch<Readings<HostReading>>>,
     /// Why no GPU is looked at.
@@ -84,15 +82,16 @@ impl Sampler {
         };
         let host =
             Watch::start("host", pace.max(HOST_PACE), clock, Readings::default(), looking).ok();
-        Sampler { pace, gpus, host, note }
+        Sampler { clock, gpus, host, note }
     }
 
-    /// Waits until everything was looked at `at` or later, at most `limit`. Cancel-safe.
-    pub async fn look(&self, at: Stamp, limit: Duration) {
+    /// Waits until everything was looked at `at` or later, at most `limit`; false where GPUs were not.
+    /// Cancel-safe.
+    pub async fn look(&self, at: Stamp, limit: Duration) -> bool {
         let gpus = async {
             match &self.gpus {
                 Some(gpus) => gpus.look(at, limit).await,
-                None => false,
+                None => true,
             }
         };
         let host = async {
@@ -101,7 +100,7 @@ impl Sampler {
                 None => false,
             }
         };
-        tokio::join!(gpus, host);
+        tokio::join!(gpus, host).0
     }
 
     /// Gives up what no stretch that begins at `from` or later needs.
@@ -114,11 +113,22 @@ impl Sampler {
         }
     }
 
-    /// What was seen over the stretches, with readings from behind the last one's end. Cancel-safe.
+    /// What was seen over the stretches, with readings from behind the last one's end. Energy is unknown where the
+    /// driver gave none. Cancel-safe.
     pub async fn over(&self, stretches: &[Stretch], whose: Whose) -> Telemetry {
         let end = stretches.last().map(|(_, to)| *to).unwrap_or_default();
-        self.look(end, BEHIND).await;
-        self.so_far(stretches, whose)
+        let answered = self.look(end, BEHIND).await;
+        let mut seen = self.so_far(stretches, whose);
+        let silent = self.gpus.as_ref().filter(|gpus| !answered && !gpus.log().is_empty());
+        if let Some(gpus) = silent {
+            let silence = self.clock.now().since(gpus.looked()).as_secs();
+            seen.notes.push(match gpus.log().known {
+                true => format!("the driver has not answered for {silence} s"),
+                false => "the driver has not answered".to_owned(),
+            });
+            seen.gpus.iter_mut().for_each(|gpu| gpu.energy = None);
+        }
+        seen
     }
 
     /// What was seen so far over the stretches.
@@ -129,20 +139,17 @@ impl Sampler {
             seen.notes.extend(self.note.clone());
             return seen;
         };
-        let looked = gpus.looked();
         let log = gpus.log();
         let mut seen = telemetry::fold(&log.logs, &host, whose, stretches);
         seen.notes.extend(log.note.clone());
-        let end = stretches.last().map(|(_, to)| *to).unwrap_or_default();
-        let silence = end.since(looked);
-        let (paces, least) = SILENCE;
-        if silence > (self.pace * paces).max(least) && !(log.known && log.logs.is_empty()) {
-            seen.notes.push(match log.known {
-                true => format!("the driver has not answered for {:.0} s", silence.as_secs_f64()),
-                false => "the driver has not answered".to_owned(),
-            });
-        }
         seen
+    }
+}
+
+impl Gpus {
+    /// Whether it is known that there is none.
+    fn is_empty(&self) -> bool {
+        self.known && self.logs.is_empty()
     }
 }
 

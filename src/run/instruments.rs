@@ -11,13 +11,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Stamp};
+use crate::engine::LaunchSpec;
 use crate::hardware::need::Sampling;
 use crate::hardware::occupancy::Warmth;
 use crate::hardware::sampler::{Sampler, Sight};
 use crate::hardware::telemetry::{Stretch, Telemetry, Whose};
 use crate::measure::power;
 use crate::quantity::print_duration;
-use crate::engine::LaunchSpec;
 use crate::record::Event;
 use crate::record::run_record::PlannedCellRecord;
 use crate::suite::model::{EngineSource, SimClock, Suite};
@@ -214,7 +214,9 @@ mod tests {
             assert!(is_here(url), "{url}");
         }
         // Documentation addresses are nobody's.
-        for url in ["http://192.0.2.7:8000", "https://api.example.com/v1", "http://[2001:db8::1]:80"] {
+        for url in
+            ["http://192.0.2.7:8000", "https://api.example.com/v1", "http://[2001:db8::1]:80"]
+        {
             assert!(!is_here(url), "{url}");
         }
     }

@@ -20,7 +20,8 @@
  *     gpu 0 process 4711 1073741824 2.0 5.0  a process that comes and goes
  *     gpu 0 xid 1.5 79                       an error, told once
  *     gpu 0 lost 2.0                         it has fallen off the bus
- *     gpu 0 hang 2.0                         questions are never answered
+ *     gpu 0 hang 2.0                         questions are never answered; of both a file SCRIPT.told is left once
+ *                                            somebody has met with it
  *
  * A further question is a further function: look up the key of a GPU with `find`, fill in NVML's shape. */
 
@@ -120,12 +121,20 @@ static int value_at(int gpu, const char *key, double at, double *found) {
   return any;
 }
 
+/* Leaves a file beside the script once somebody has met with a GPU that is lost or hangs. */
+static void told(void) {
+  char path[4096];
+  FILE *file;
+  snprintf(path, sizeof path, "%s.told", getenv("NVML_STUB"));
+  if ((file = fopen(path, "w"))) fclose(file);
+}
+
 /* What a GPU that is lost or hangs says to a question. */
 static int state(int gpu) {
   char value[WIDTH];
   double at = seconds();
-  while (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) pause();
-  if (find(gpu, "lost", 0, value) && at >= strtod(value, NULL)) return GPU_IS_LOST;
+  while (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) { told(); pause(); }
+  if (find(gpu, "lost", 0, value) && at >= strtod(value, NULL)) { told(); return GPU_IS_LOST; }
   return SUCCESS;
 }
 

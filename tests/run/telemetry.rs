@@ -1,11 +1,14 @@
 //! What GPUs did while a cell was measured, by a stub of the driver: in the record, as metrics, and when one is lost.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::harness::{Project, Ran};
+use crate::harness::{Project, Ran, eventually};
 use crate::nvml;
+use crate::toy::Toy;
 
 /// A decode test of a second and a half against the simulated engine in real time.
 fn project(more: &str) -> Project {
@@ -23,7 +26,7 @@ fn project(more: &str) -> Project {
 }
 
 /// Runs it on a machine whose driver says `script`, whose epoch is now.
-fn run(project: &Project, library: &std::path::Path, script: &str) -> Ran {
+fn run(project: &Project, library: &Path, script: &str) -> Ran {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let script = project.file("gpus", &format!("epoch {now}\ndriver 580.65.06\n{script}"));
     let mut command = project.command(&["run", "suite.toml", "--out", "out", "--no-progress"]);
@@ -45,7 +48,10 @@ fn measured(ran: &Ran) -> Value {
 /// A figure of the first cell.
 fn figure(measured: &Value, metric: &str) -> f64 {
     let observed = &measured["observations"][metric];
-    observed["point"].as_f64().or(observed["exact"].as_f64()).unwrap_or_else(|| panic!("{measured}"))
+    observed["point"]
+        .as_f64()
+        .or(observed["exact"].as_f64())
+        .unwrap_or_else(|| panic!("{measured}"))
 }
 
 #[test]
@@ -54,12 +60,13 @@ fn joules_of_a_token_are_the_integral_of_the_power_of_all_gpus() {
     // One with a counter of its energy, two without.
     let gpus = [
         h200(0, &["power 300000", "energy counter", "used 1000000000"]),
-        h200(1, &["power 450500", "steps used 0:90000000000 0.5:80000000000"]),
+        h200(1, &["power 450500", "used 80000000000"]),
         h200(2, &["power 99500", "used 7"]),
     ];
     let ran = run(&project(""), &library, &gpus.concat()).exits(0);
     let measured = measured(&ran);
-    let (seconds, tokens) = (figure(&measured, "measured-time"), figure(&measured, "output-tokens"));
+    let (seconds, tokens) =
+        (figure(&measured, "measured-time"), figure(&measured, "output-tokens"));
     let each = figure(&measured, "joules-per-token");
     let expected = 850.0 * seconds / tokens;
     assert!((each / expected - 1.0).abs() < 0.01, "{each} and not {expected}");
@@ -90,7 +97,9 @@ fn a_ramp_is_integrated_where_the_window_was() {
     let power = &seen["gpus"][0]["power"];
     let (least, mean, most) = (&power["min"], power["mean"].as_f64().unwrap(), &power["max"]);
     assert!(least.as_f64().unwrap() < mean && mean < most.as_f64().unwrap(), "{power}");
-    assert!(mean > 100.0 && (joules(0) / seen["seconds"].as_f64().unwrap() / mean - 1.0).abs() < 0.01);
+    assert!(
+        mean > 100.0 && (joules(0) / seen["seconds"].as_f64().unwrap() / mean - 1.0).abs() < 0.01
+    );
     let points = power["points"].as_array().unwrap();
     assert!(points.len() > 1, "{power}");
     assert!(points.windows(2).all(|pair| pair[1].as_f64() > pair[0].as_f64()), "{power}");
@@ -99,9 +108,8 @@ fn a_ramp_is_integrated_where_the_window_was() {
 #[test]
 fn figures_of_gpus_are_judged_like_all_others() {
     let Some(library) = nvml::library() else { return };
-    let expect = |metric: &str, max: &str| {
-        format!("[[expect]]\nmetric = \"{metric}\"\nmax = {max}\n")
-    };
+    let expect =
+        |metric: &str, max: &str| format!("[[expect]]\nmetric = \"{metric}\"\nmax = {max}\n");
     let gpus = h200(0, &["power 700000", "used 90000000000"]);
     let kept = [
         expect("power.mean", "701"),
@@ -111,7 +119,8 @@ fn figures_of_gpus_are_judged_like_all_others() {
     run(&project(&kept.concat()), &library, &gpus).exits(0);
     let ran = run(&project(&expect("power.mean", "650")), &library, &gpus).exits(10);
     let junit = ran.read("junit.xml");
-    assert!(junit.contains("power.mean 700 W &gt; 650"), "{junit}");
+    // Readings interpolate the driver's whole milliwatts: 700 W, or nearly.
+    assert!(junit.contains("message=\"power.mean ") && junit.contains(" W &gt; 650 ("), "{junit}");
     let ran = run(&project(&expect("gpu-memory.max", "80e9")), &library, &gpus).exits(10);
     assert!(ran.read("junit.xml").contains("gpu-memory.max"), "{}", ran.stdout);
 }
@@ -127,7 +136,10 @@ fn without_a_gpu_a_bound_says_what_it_lacks() {
     assert!(junit.contains("needs GPU telemetry: no NVIDIA driver: "), "{junit}");
     assert!(junit.contains("/nowhere/libnvidia-ml.so"), "{junit}");
     let seen = &measured(&ran)["telemetry"];
-    assert!(seen.get("gpus").is_none() && seen["host"]["memory"]["mean"].as_f64() > Some(0.0), "{seen}");
+    assert!(
+        seen.get("gpus").is_none() && seen["host"]["memory"]["mean"].as_f64() > Some(0.0),
+        "{seen}"
+    );
 }
 
 #[test]
@@ -135,44 +147,66 @@ fn in_virtual_time_nobody_looks_at_hardware() {
     let bound = "[[expect]]\nmetric = \"power.mean\"\nmax = 10\n";
     let project = project(bound);
     let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
-    project.file("suite.toml", &suite.replace("kind = \"sim\"", "kind = \"sim\"\nclock = \"virtual\""));
+    project.file(
+        "suite.toml",
+        &suite.replace("kind = \"sim\"", "kind = \"sim\"\nclock = \"virtual\""),
+    );
     let ran = project.run(&[]).exits(31);
     assert!(measured(&ran).get("telemetry").is_none());
     assert!(ran.read("junit.xml").contains("time is virtual"), "{}", ran.stdout);
 }
 
-/// Runs it while the driver says `before`, and `then` from some time in the window on.
-fn changed(project: &Project, library: &std::path::Path, before: &str, then: &str) -> Ran {
+/// Runs a decode test on a machine whose driver says `before`, and from the middle of its window on `then`. The window
+/// lasts until the driver has told so, where it will.
+fn changed(more: &str, library: &Path, before: &str, then: &str) -> Ran {
+    let project = Project::new();
     let gpus = project.path().join("gpus");
-    let say = |script: &str| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        let new = project.file("new", &format!("epoch {now}\ndriver 580.65.06\n{script}"));
-        std::fs::rename(new, &gpus).unwrap();
+    let say = {
+        let (new, gpus) = (project.path().join("new"), gpus.clone());
+        move |script: &str| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+            let script = format!("epoch {now}\ndriver 580.65.06\n{script}");
+            std::fs::write(&new, script).unwrap();
+            std::fs::rename(&new, &gpus).unwrap();
+        }
     };
     say(before);
+    let told = project.path().join("gpus.told");
+    let (then, waits) = (then.to_owned(), then.contains("lost") || then.contains("hang"));
+    let looping = AtomicUsize::new(0);
+    // The window is open until its stream has had more tokens than one request brings.
+    let toy = Toy::start(move |asked| {
+        if asked.max_tokens() == 40 && looping.fetch_add(1, Ordering::SeqCst) == 1 {
+            say(&then);
+            if waits {
+                eventually("the driver has told it", || told.exists());
+            }
+        }
+        asked.stream().acts()
+    });
+    project.file(
+        "suite.toml",
+        &format!(
+            "version = 1\n[suite]\nname = \"telemetry\"\n[engine]\nkind = \"vllm\"\nurl = \"{}\"\n\
+             [[test]]\nkind = \"decode\"\nduration = \"100ms\"\nmin-tokens = 60\nmax-output = 40\n\
+             [policy]\nunjudged = \"allow\"\nmax-client-lag = \"10m\"\n{more}",
+            toy.url()
+        ),
+    );
     let mut command = project.command(&["run", "suite.toml", "--out", "out", "--no-progress"]);
     command.env("TOKGATE_NVML", library).env(nvml::SCRIPT, &gpus);
     command.env_remove("CUDA_VISIBLE_DEVICES");
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let child = command.spawn().unwrap();
-    let journal = project.path().join("out/journal.jsonl");
-    // The phases of a cell are not told there, but when it begins: its window is long.
-    crate::harness::eventually("the cell has begun", || {
-        std::fs::read_to_string(&journal).unwrap_or_default().contains("cell-started")
-    });
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    say(then);
-    project.ran(child.wait_with_output().unwrap())
+    project.ran(command.output().unwrap())
 }
 
 #[test]
 fn a_gpu_that_is_lost_in_a_window_is_named_and_others_go_on() {
     let Some(library) = nvml::library() else { return };
-    let project = project("[[expect]]\nmetric = \"power.mean\"\nmax = 10000\n");
+    let bound = "[[expect]]\nmetric = \"power.mean\"\nmax = 10000\n";
     let first = h200(0, &["power 300000"]);
     let second = |more: &str| h200(1, &["power 300000", "temperature 60", more]);
     let (before, then) = (second("sm-clock 1980"), second("lost 0"));
-    let ran = changed(&project, &library, &(first.clone() + &before), &(first + &then)).exits(31);
+    let ran = changed(bound, &library, &(first.clone() + &before), &(first + &then)).exits(31);
     let junit = ran.read("junit.xml");
     assert!(junit.contains("GPU 1 (NVIDIA H200) was lost: "), "{junit}");
     let seen = &measured(&ran)["telemetry"];
@@ -184,9 +218,6 @@ fn a_gpu_that_is_lost_in_a_window_is_named_and_others_go_on() {
 #[test]
 fn what_befell_a_gpu_in_the_window_stands_in_the_record() {
     let Some(library) = nvml::library() else { return };
-    // Counters grow and processes come while cells run, whenever that is: they do so all the time.
-    let growing = (0..600).map(|n| format!("{n}:{n}")).collect::<Vec<_>>();
-    let growing = growing[..40].join(" ");
     let own = std::process::id();
     let gpus = h200(
         0,
@@ -199,18 +230,22 @@ fn what_befell_a_gpu_in_the_window_stands_in_the_record() {
             // By heat, by software; and at its power cap.
             "throttle 36",
             "ecc-uncorrected 0",
-            &format!("series ecc-corrected {growing}"),
+            "series ecc-corrected 0:0 6000:60000",
             &format!("process {own} 1073741824"),
         ],
     );
+    // One each second, since nobody knows when the window is.
     let xids: String = (1..120).map(|n| format!("gpu 0 xid {n}.5 {}\n", 100 + n)).collect();
     let ran = run(&project(""), &library, &(gpus + &xids)).exits(0);
     let seen = measured(&ran)["telemetry"].clone();
     let gpu = &seen["gpus"][0];
     assert_eq!(gpu["throttled"], serde_json::json!({"power-cap": 1.0, "thermal-software": 1.0}));
-    for (series, level) in
-        [("utilisation", 97.0), ("sm-clock", 1410.0), ("memory-clock", 3201.0), ("temperature", 88.0)]
-    {
+    for (series, level) in [
+        ("utilisation", 97.0),
+        ("sm-clock", 1410.0),
+        ("memory-clock", 3201.0),
+        ("temperature", 88.0),
+    ] {
         assert_eq!(gpu[series]["mean"], level, "{series}");
     }
     assert!(gpu["ecc-corrected"].as_u64() >= Some(1) && gpu["ecc-uncorrected"] == 0, "{gpu}");
@@ -232,16 +267,30 @@ fn only_gpus_that_the_engine_sees_are_looked_at() {
     let ran = run(&project, &library, &gpus).exits(0);
     let seen = measured(&ran)["telemetry"].clone();
     assert_eq!(seen["gpus"].as_array().unwrap().len(), 1, "{seen}");
-    assert_eq!((&seen["gpus"][0]["index"], &seen["gpus"][0]["power"]["mean"]), (&2.into(), &300.0.into()));
+    assert_eq!(
+        (&seen["gpus"][0]["index"], &seen["gpus"][0]["power"]["mean"]),
+        (&2.into(), &300.0.into())
+    );
     assert!((figure(&measured(&ran), "power.mean") - 300.0).abs() < 3.0);
 }
 
 #[test]
 fn a_driver_that_hangs_hangs_nobody() {
     let Some(library) = nvml::library() else { return };
-    let project = project("[[expect]]\nmetric = \"power.mean\"\nmax = 10000\n");
+    let bound = "[[expect]]\nmetric = \"power.mean\"\nmax = 10000\n";
     let gpu = |more: &str| h200(0, &["power 300000", more]);
-    let ran = changed(&project, &library, &gpu("temperature 60"), &gpu("hang 0")).exits(31);
+    let ran = changed(bound, &library, &gpu("temperature 60"), &gpu("hang 0")).exits(31);
     assert!(ran.read("junit.xml").contains("the driver has not answered for "), "{}", ran.stdout);
     assert!(figure(&measured(&ran), "output-tokens") > 0.0);
+}
+
+#[test]
+fn of_an_engine_that_was_running_only_who_comes_later_is_foreign() {
+    let Some(library) = nvml::library() else { return };
+    let (there, comes) = ("process 999999999 1073741824", "process 999999998 2147483648");
+    let gpu = |more: &[&str]| h200(0, &[&["power 300000"], more].concat());
+    let ran = changed("", &library, &gpu(&[there]), &gpu(&[there, comes])).exits(0);
+    let seen = &measured(&ran)["telemetry"]["gpus"][0];
+    let words = "process 999999998 (not to be seen from here) 2.0 GiB";
+    assert_eq!(seen["foreign"], serde_json::json!([words]));
 }

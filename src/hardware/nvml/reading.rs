@@ -136,9 +136,8 @@ impl<'a> Watched<'a> {
                 self.ask(&mut look, Q::MemoryClock, |it| it.clock_info(Domain::Memory));
             reading.temperature =
                 self.ask(&mut look, Q::Temperature, |it| it.temperature(TemperatureSensor::Gpu));
-            let errors = |kind| {
-                move |it: &Device<'a>| it.total_ecc_errors(kind, EccCounter::Volatile)
-            };
+            let errors =
+                |kind| move |it: &Device<'a>| it.total_ecc_errors(kind, EccCounter::Volatile);
             reading.ecc_corrected =
                 self.ask(&mut look, Q::Corrected, errors(MemoryError::Corrected));
             reading.ecc_uncorrected =

@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn ticks_are_of_the_cores_that_may_be_used() {
-        let stat = "cpu  9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 1 1\ncpu2 10 0 0 10 0 0 0 0 0 0\nintr 5 cpu\n";
+        let stat =
+            "cpu  9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 1 1\ncpu2 10 0 0 10 0 0 0 0 0 0\nintr 5 cpu\n";
         assert_eq!(ticks(stat, &[]), Some(Ticks { busy: 27 + 10, all: 72 + 20 }));
         assert_eq!(ticks(stat, &[false, true, true]), Some(Ticks { busy: 10, all: 20 }));
         assert_eq!(ticks(stat, &[false, true]), None);
@@ -215,7 +216,10 @@ mod tests {
 
     #[test]
     fn files_of_numbers_are_read() {
-        assert_eq!(in_use("MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   30 kB\n"), Some(70 << 10));
+        assert_eq!(
+            in_use("MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   30 kB\n"),
+            Some(70 << 10)
+        );
         assert_eq!(in_use("MemTotal: 100 kB\n"), None);
         assert_eq!(counted("usage_usec 12\nuser_usec 9", "usage_usec"), Some(12));
         assert_eq!(counted("4096", ""), Some(4096));

@@ -170,15 +170,15 @@ mod tests {
     async fn a_look_that_hangs_is_waited_for_once() {
         let clock = Clock::start();
         let (let_go, hanging) = std::sync::mpsc::channel::<()>();
-        let looking = move |log: &Mutex<u32>,
-                            again: &mut dyn FnMut(&mut dyn FnMut(Stamp, bool))| {
-            again(&mut |_, _| {
-                *lock(log) += 1;
-                if *lock(log) == 2 {
-                    let _ = hanging.recv();
-                }
-            });
-        };
+        let looking =
+            move |log: &Mutex<u32>, again: &mut dyn FnMut(&mut dyn FnMut(Stamp, bool))| {
+                again(&mut |_, _| {
+                    *lock(log) += 1;
+                    if *lock(log) == 2 {
+                        let _ = hanging.recv();
+                    }
+                });
+            };
         let watch = Watch::start("hanging", LONG, clock, 0, looking).unwrap();
         assert!(watch.look(clock.now(), LONG).await);
         assert!(!watch.look(clock.now(), Duration::from_millis(20)).await);
@@ -196,7 +196,8 @@ mod tests {
     #[tokio::test]
     async fn what_has_nothing_to_look_at_is_not_waited_for() {
         let watch =
-            Watch::start("nothing", LONG, Clock::start(), 0, |_: &Mutex<u32>, _: &mut _| {}).unwrap();
+            Watch::start("nothing", LONG, Clock::start(), 0, |_: &Mutex<u32>, _: &mut _| {})
+                .unwrap();
         assert!(!watch.look(Stamp(1), LONG).await);
     }
 }

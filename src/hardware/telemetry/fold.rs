@@ -48,7 +48,7 @@ pub fn fold(
     let of_host = host.iter().filter(|reading| within(reading.at)).count();
     let samples = of_gpus.max().unwrap_or(of_host);
     Telemetry {
-        seconds: milli(stretches.iter().copied().map(length).sum()),
+        seconds: (stretches.iter().copied().map(length).sum::<f64>() * 1e6).round() / 1e6,
         samples: u32::try_from(samples).unwrap_or(u32::MAX),
         gpus: told,
         host: of_the_host(host, stretches),
@@ -59,23 +59,24 @@ pub fn fold(
 fn of_gpu(log: &GpuLog, whose: Whose, own_seen: bool, stretches: &[Stretch]) -> GpuTelemetry {
     let lost = log.lost.as_ref().filter(|(at, _)| stretches.iter().any(|(_, to)| at <= to));
     let end = lost.map(|(at, _)| *at);
-    let line = |of: fn(&Reading) -> Option<f64>| {
+    let power = log.readings.iter().filter_map(|reading| Some((reading.at, reading.power?)));
+    let power = Line::through(stretches, power, end);
+    let held = |of: fn(&Reading) -> Option<f64>| {
         let values =
             log.readings.iter().filter_map(move |reading| Some((reading.at, of(reading)?)));
-        Line::through(stretches, values, end)
+        Line::held(stretches, values, end).series()
     };
-    let power = line(|reading| reading.power);
     let energy = energy(&power, &log.readings, stretches).filter(|_| lost.is_none());
     GpuTelemetry {
         index: log.index,
         name: log.name.clone(),
         energy: energy.map(milli),
         power: power.series(),
-        utilisation: line(|reading| reading.utilisation.map(f64::from)).series(),
-        memory: line(|reading| reading.memory.map(|bytes| bytes as f64)).series(),
-        sm_clock: line(|reading| reading.sm_clock.map(f64::from)).series(),
-        memory_clock: line(|reading| reading.memory_clock.map(f64::from)).series(),
-        temperature: line(|reading| reading.temperature.map(f64::from)).series(),
+        utilisation: held(|reading| reading.utilisation.map(f64::from)),
+        memory: held(|reading| reading.memory.map(|bytes| bytes as f64)),
+        sm_clock: held(|reading| reading.sm_clock.map(f64::from)),
+        memory_clock: held(|reading| reading.memory_clock.map(f64::from)),
+        temperature: held(|reading| reading.temperature.map(f64::from)),
         throttled: throttled(&log.readings, stretches),
         ecc_corrected: growth(&log.readings, stretches, |reading| reading.ecc_corrected),
         ecc_uncorrected: growth(&log.readings, stretches, |reading| reading.ecc_uncorrected),
@@ -218,8 +219,7 @@ fn foreign(log: &GpuLog, whose: Whose, own_seen: bool, stretches: &[Stretch]) ->
 }
 
 fn of_the_host(readings: &Readings<HostReading>, stretches: &[Stretch]) -> HostTelemetry {
-    let memory =
-        readings.iter().filter_map(|reading| Some((reading.at, reading.memory? as f64)));
+    let memory = readings.iter().filter_map(|reading| Some((reading.at, reading.memory? as f64)));
     HostTelemetry {
         cpu: Line::of_steps(stretches, &busy(readings)).series(),
         memory: Line::through(stretches, memory, None).series(),

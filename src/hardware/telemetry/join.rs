@@ -45,7 +45,8 @@ fn gpu(each: &[(usize, &Telemetry, &GpuTelemetry)], count: usize) -> GpuTelemetr
     let of = |of: fn(&GpuTelemetry) -> Option<&Series>| {
         series(each.iter().map(|(_, one, gpu)| (one.seconds, of(gpu))))
     };
-    let in_launch = |launch: usize, words: &String| format!("in launch {launch} of {count}: {words}");
+    let in_launch =
+        |launch: usize, words: &String| format!("in launch {launch} of {count}: {words}");
     let (_, _, first) = each[0];
     let energy: Option<f64> = each.iter().map(|(_, _, gpu)| gpu.energy).sum();
     let whole: f64 = each.iter().map(|(_, one, _)| one.seconds).sum();
@@ -117,5 +118,10 @@ fn series<'a>(each: impl Iterator<Item = (f64, Option<&'a Series>)> + Clone) -> 
     }
     let points = sums.into_iter().map(|sum| rounded(sum / width.max(f64::MIN_POSITIVE), 4) as f32);
     let mean = rounded(mean, 6);
-    Some(Series { min: min.min(mean), mean, max: max.max(mean), points: condensed(points.collect()) })
+    Some(Series {
+        min: min.min(mean),
+        mean,
+        max: max.max(mean),
+        points: condensed(points.collect()),
+    })
 }

@@ -1,8 +1,10 @@
 //! A line: a quantity over one or several stretches of time, put end to end.
 //!
-//! Between two readings it goes straight from one to the other; at the ends of a stretch it is where it would be
-//! between the readings beside them. Beyond the first and the last reading it stays level for a while, and
-//! then nothing is known.
+//! Power goes straight from one reading to the next, so that at the ends of a stretch it is where it would be
+//! between the readings beside them; all else stays as it was read until it is read again. Beyond the first and
+//! the last reading it stays level for a while, and then nothing is known.
+
+use std::time::Duration;
 
 use super::{POINTS, Series};
 use crate::clock::Stamp;
@@ -41,6 +43,30 @@ impl Line {
             line.add(stretch, values.clone(), end);
         }
         line
+    }
+
+    /// Of values that each hold until the next one, in the order of their time. After `end` nothing is known.
+    pub fn held(
+        stretches: &[Stretch],
+        values: impl Iterator<Item = (Stamp, f64)>,
+        end: Option<Stamp>,
+    ) -> Line {
+        let hold = Duration::from_secs_f64(HOLD);
+        let mut steps: Vec<(Stamp, Stamp, f64)> = Vec::new();
+        for (at, value) in values {
+            match steps.last_mut() {
+                Some((_, until, _)) => *until = at,
+                None => {
+                    let before = at.0.saturating_sub(hold.as_nanos() as u64);
+                    steps.push((Stamp(before), at, value));
+                }
+            }
+            steps.push((at, at + hold, value));
+        }
+        if let (Some((_, until, _)), Some(end)) = (steps.last_mut(), end) {
+            *until = (*until).min(end);
+        }
+        Line::of_steps(stretches, &steps)
     }
 
     /// Of values that each hold between two stamps.
@@ -178,8 +204,7 @@ impl Line {
             let last = ((b.0 / width) as usize).min(count - 1);
             for (bin, (area, time)) in sums.iter_mut().enumerate().take(last + 1).skip(first) {
                 let left = a.0.max(bin as f64 * width);
-                let right =
-                    if bin + 1 == count { b.0 } else { b.0.min((bin + 1) as f64 * width) };
+                let right = if bin + 1 == count { b.0 } else { b.0.min((bin + 1) as f64 * width) };
                 if right > left {
                     *area += (right - left) * (value(left) + value(right)) / 2.0;
                     *time += right - left;

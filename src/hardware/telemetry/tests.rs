@@ -161,7 +161,9 @@ fn strangers(met: &[(u32, f64, f64, bool, bool)], whose: Whose, stretch: (f64, f
         log.meet(s(*first), tenant(), || *ours);
         log.meet(s(*last), tenant(), || unreachable!("it is known"));
     }
-    every(0.2, 20.0).iter().for_each(|at| log.readings.push(Reading { at: s(*at), ..Reading::default() }));
+    every(0.2, 20.0)
+        .iter()
+        .for_each(|at| log.readings.push(Reading { at: s(*at), ..Reading::default() }));
     let stretches = [(s(stretch.0), s(stretch.1))];
     let found = fold(&[log], &Readings::default(), whose, &stretches);
     let words = &found.gpus[0].foreign;
@@ -213,7 +215,11 @@ fn the_host_is_as_busy_as_what_is_nearest_to_its_limit() {
     let cpu = host(&free, 2.5, 7.5).host.cpu.unwrap();
     assert_eq!((cpu.min, cpu.mean, cpu.max), (25.0, 37.5, 50.0));
     // Readings that were asked for right after another say nothing by themselves.
-    free.push(HostReading { at: s(9.51), cores: Some(Ticks { busy: 726, all: 1901 }), ..HostReading::default() });
+    free.push(HostReading {
+        at: s(9.51),
+        cores: Some(Ticks { busy: 726, all: 1901 }),
+        ..HostReading::default()
+    });
     assert_eq!(host(&free, 7.0, 9.51).host.cpu.unwrap().max, 50.0);
 }
 
