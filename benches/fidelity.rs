@@ -2,8 +2,9 @@
 //!
 //! `cargo bench --bench fidelity` runs cells of 1 to 1 024 streams, client and server each on a core of its own, and
 //! prints what tokgate reported, what the engine's truth log says, and how far they are apart; then a cell in which one
-//! stream stalls for half a second, and one whose client shares its core with others who want all of it. It ends with
-//! an error where a target is missed. Names of cells (`-- 256x50 stall`) pick some. Linux only.
+//! stream stalls for half a second, one whose client shares its core with others who want all of it, and two in turns
+//! with and without sampling of eight GPUs (a stub of the driver's library). It ends with an error where a target is
+//! missed. Names of cells (`-- 256x50 stall busy sampling`) pick some. Linux only.
 
 mod rig;
 
@@ -71,13 +72,16 @@ fn bench(wanted: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
     let mut missed = Vec::new();
     for (streams, rate, seconds) in CELLS {
         if wanted(&format!("{streams}x{rate}")) {
-            let row = Row::measure(&rig, streams, rate, seconds)?;
-            row.print();
+            let row = Row::measure(&rig, streams, rate, seconds, Hardware::AsItIs)?;
+            row.print("");
             missed.extend(row.missed());
         }
     }
     if wanted("stall") {
         missed.extend(stall(&rig)?);
+    }
+    if wanted("sampling") {
+        missed.extend(sampling(&rig)?);
     }
     if wanted("busy") {
         missed.extend(busy(&rig)?);
@@ -169,6 +173,17 @@ impl Ran {
     }
 }
 
+/// What tokgate meets of GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hardware {
+    /// What there is.
+    AsItIs,
+    /// Eight GPUs, which are looked at five times a second.
+    Sampled,
+    /// Eight GPUs, which are not looked at.
+    Unsampled,
+}
+
 /// A row of the table. Latencies are (reported, truth) in ms.
 struct Row {
     streams: u64,
@@ -181,17 +196,28 @@ struct Row {
 }
 
 impl Row {
-    fn measure(rig: &Rig, streams: u64, rate: u64, seconds: u64) -> std::io::Result<Row> {
+    fn measure(
+        rig: &Rig,
+        streams: u64,
+        rate: u64,
+        seconds: u64,
+        hardware: Hardware,
+    ) -> std::io::Result<Row> {
         let folder = rig::folder("fidelity")?;
         let server = Server::start(rig, &folder, &profile(rate, ""))?;
-        let suite = suite(
-            server.port,
-            streams,
-            seconds,
-            "[policy]\nunjudged = \"allow\"\nmax-client-lag = \"1s\"\n",
-        );
+        let more = "[policy]\nunjudged = \"allow\"\nmax-client-lag = \"1s\"\n";
+        let mut command = rig.command(Seat::Client, rig::tokgate());
+        let more = match hardware {
+            Hardware::AsItIs => more.to_owned(),
+            Hardware::Sampled | Hardware::Unsampled => {
+                command.envs(rig::eight_gpus(&folder)?);
+                let sampling = if hardware == Hardware::Sampled { "200ms" } else { "off" };
+                format!("{more}[hardware]\nwhere = \"here\"\nsampling = \"{sampling}\"\n")
+            }
+        };
+        let suite = suite(server.port, streams, seconds, &more);
         let before = rig::Used::of(server.id());
-        let ran = Ran::of(rig.command(Seat::Client, rig::tokgate()), &folder, &suite)?;
+        let ran = Ran::of(command, &folder, &suite)?;
         let after = rig::Used::of(server.id());
         let requests = server.stop()?;
         let looping: Vec<&Request> = requests.iter().filter(|one| one.output == OUTPUT).collect();
@@ -237,12 +263,12 @@ impl Row {
         self.throughput.0 / self.throughput.1
     }
 
-    fn print(&self) {
+    fn print(&self, more: &str) {
         let latency =
             |(reported, truth): (f64, f64)| format!("{reported:>7.2} {:>+7.2}", reported - truth);
         println!(
             "{:<9} │ {} {} │ {} {} │ {:>7.0} {:>7.2}% {:>6.2}% │ {:>5.1}% {:>5.1}%",
-            format!("{}x{}", self.streams, self.rate),
+            format!("{}x{}{more}", self.streams, self.rate),
             latency(self.ttft[0]),
             latency(self.ttft[1]),
             latency(self.itl[0]),
@@ -278,6 +304,23 @@ impl Row {
         }
         missed
     }
+}
+
+/// The same cells in turns with and without looking at eight GPUs: neither may miss a target.
+fn sampling(rig: &Rig) -> std::io::Result<Vec<String>> {
+    println!();
+    let mut missed = Vec::new();
+    for (streams, rate, seconds) in [(64, 50, 5), (256, 50, 8), (256, 200, 8)] {
+        for _ in 0..3 {
+            for (hardware, name) in [(Hardware::Unsampled, ""), (Hardware::Sampled, "+")] {
+                let row = Row::measure(rig, streams, rate, seconds, hardware)?;
+                row.print(name);
+                missed.extend(row.missed());
+            }
+        }
+    }
+    println!("+ with eight GPUs looked at five times a second");
+    Ok(missed)
 }
 
 /// One stream of sixteen stalls for 500 ms: the longest gaps must show it.

@@ -130,6 +130,37 @@ pub fn folder(name: &str) -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
+/// A machine with eight GPUs for whoever loads the driver's library by these variables: a stub of it and a script
+/// in `folder`. An error where there is no C compiler.
+pub fn eight_gpus(folder: &Path) -> std::io::Result<[(&'static str, PathBuf); 2]> {
+    let (library, script) = (folder.join("nvml-stub.so"), folder.join("gpus"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvml/nvml.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source);
+    if !cc.status()?.success() {
+        return Err(std::io::Error::other("the stub of the driver's library can't be built"));
+    }
+    let lines = [
+        "name NVIDIA H200",
+        "total 151397597184",
+        "used 140000000000",
+        "series power 0:300000 3600:700000",
+        "energy counter",
+        "utilisation 99",
+        "sm-clock 1980",
+        "memory-clock 3201",
+        "temperature 60",
+        "throttle 4",
+        "ecc-corrected 0",
+        "ecc-uncorrected 0",
+        "process 999999999 130000000000",
+    ];
+    let gpus = (0..8).flat_map(|gpu| lines.map(|line| format!("gpu {gpu} {line}\n")));
+    let text: String = std::iter::once("driver 580.65.06\n".to_owned()).chain(gpus).collect();
+    std::fs::write(&script, text)?;
+    Ok([("TOKGATE_NVML", library), ("NVML_STUB", script)])
+}
+
 /// Nanoseconds of the clock that the truth log has.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);

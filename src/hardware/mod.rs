@@ -13,6 +13,7 @@ pub mod oom;
 mod patience;
 pub mod preflight;
 pub mod probe;
+pub mod sampler;
 pub mod telemetry;
 pub mod visible;
 

@@ -17,6 +17,8 @@ use super::occupancy::Occupancy;
 use super::patience::Patience;
 use super::visible::Visible;
 
+pub(super) mod reading;
+
 /// Names a library file to load in place of the driver's.
 pub const LIBRARY_VARIABLE: &str = "TOKGATE_NVML";
 

@@ -86,6 +86,23 @@ impl std::fmt::Display for Held {
     }
 }
 
+/// How warm a GPU is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Warmth {
+    /// Its place in the driver's order.
+    pub index: u32,
+    /// Product name.
+    pub name: String,
+    /// Temperature in °C.
+    pub celsius: f64,
+}
+
+impl std::fmt::Display for Warmth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GPU {} ({}) has {} °C", self.index, self.name, self.celsius)
+    }
+}
+
 /// What of the memory that was taken since `before` the engine has not given back, whose processes
 /// were `tree`. What others took meanwhile is theirs: those who were there before, and those who are to
 /// be seen and are none of the engine's.

@@ -7,6 +7,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod fold;
+mod join;
+mod line;
+pub mod reading;
+
+pub use fold::{Whose, fold};
+pub use join::join;
+pub use line::Stretch;
+
 /// The hardware over the window of a cell, or over the part of it that is measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -54,7 +63,7 @@ pub struct GpuTelemetry {
     /// Temperature in °C.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<Series>,
-    /// For which share of the samples, 0 to 1, clocks were held back, by reason.
+    /// For which share of the time, 0 to 1, clocks were held back, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub throttled: BTreeMap<Throttle, f64>,
     /// Memory errors that ECC corrected in the stretch.
@@ -159,3 +168,6 @@ impl Throttle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,6 +147,12 @@ pub enum Base {
     Goodput,
     /// Share of the requests that failed.
     ErrorRate,
+    /// Power of all GPUs that the engine sees.
+    PowerMean,
+    /// Energy of these GPUs over the window ÷ tokens stamped in it.
+    JoulesPerToken,
+    /// The most memory in use on any of them.
+    GpuMemoryMax,
     /// A metric that a `command` test defines.
     User(UserMetric),
 }
@@ -155,7 +161,7 @@ use Direction::{Higher, Lower};
 use TestKind::{Command, Decode, Prefill, Serve, Startup};
 
 /// The catalogue, in the order in which reports show it.
-pub const CATALOGUE: [Entry; 19] = [
+pub const CATALOGUE: [Entry; 22] = [
     Entry {
         base: Base::OutputThroughput,
         name: "output-throughput",
@@ -327,6 +333,36 @@ pub const CATALOGUE: [Entry; 19] = [
         formula: "length of the window",
     },
     Entry {
+        base: Base::PowerMean,
+        name: "power.mean",
+        unit: "W",
+        better: Lower,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode, Serve],
+        formula: "energy of all GPUs that the engine sees over the window ÷ window",
+    },
+    Entry {
+        base: Base::JoulesPerToken,
+        name: "joules-per-token",
+        unit: "J",
+        better: Lower,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode, Serve],
+        formula: "energy of all GPUs that the engine sees over the window ÷ tokens stamped in it",
+    },
+    Entry {
+        base: Base::GpuMemoryMax,
+        name: "gpu-memory.max",
+        unit: "bytes",
+        better: Lower,
+        latency: false,
+        per_gpu: false,
+        tests: &[Decode, Serve],
+        formula: "the most bytes in use in the window on any GPU that the engine sees",
+    },
+    Entry {
         base: Base::ReadyTime,
         name: "ready-time",
         unit: "s",
@@ -433,7 +469,7 @@ impl FromStr for Metric {
     type Err = UnknownMetric;
 
     fn from_str(text: &str) -> Result<Metric, UnknownMetric> {
-        let (head, suffix) = text.split_once('.').map_or((text, None), |(h, s)| (h, Some(s)));
+        let (head, suffix) = parts(text);
         let (name, per_gpu) = head.strip_suffix("-per-gpu").map_or((head, false), |n| (n, true));
         let Some(entry) = CATALOGUE.iter().find(|entry| entry.name == name) else {
             return Err(UnknownMetric {
@@ -475,6 +511,19 @@ impl FromStr for Metric {
         };
         Ok(Metric { base: entry.base, stat, per_gpu })
     }
+}
+
+/// A name and its suffix. Some names have a dot of their own.
+fn parts(text: &str) -> (&str, Option<&str>) {
+    let own = CATALOGUE.iter().map(|entry| entry.name).filter(|name| name.contains('.'));
+    for name in own {
+        match text.strip_prefix(name) {
+            Some("") => return (name, None),
+            Some(rest) if rest.starts_with('.') => return (name, Some(&rest[1..])),
+            Some(_) | None => {}
+        }
+    }
+    text.split_once('.').map_or((text, None), |(head, suffix)| (head, Some(suffix)))
 }
 
 fn nearest(text: &str) -> String {

@@ -9,6 +9,7 @@ pub mod document;
 pub mod metric;
 pub mod observe;
 pub mod pool;
+pub mod power;
 pub mod preset;
 pub mod quantile;
 pub mod serve;

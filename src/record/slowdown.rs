@@ -189,6 +189,8 @@ fn unmoved(kind: TestKind, base: Base) -> Option<&'static str> {
         | Base::ErrorRate
         | Base::ReadyTime
         | Base::KvCapacity
+        | Base::PowerMean
+        | Base::GpuMemoryMax
         | Base::User(_) => Some("not slowed: nothing that a delay need change"),
         Base::OutputThroughput
         | Base::PerRequestThroughput
@@ -201,7 +203,8 @@ fn unmoved(kind: TestKind, base: Base) -> Option<&'static str> {
         | Base::TtftDue
         | Base::E2eLatencyDue
         | Base::RequestThroughput
-        | Base::Goodput => None,
+        | Base::Goodput
+        | Base::JoulesPerToken => None,
     }
 }
 

@@ -180,7 +180,10 @@ fn named(metric: Metric) -> Named {
         | Base::E2eLatencyDue
         | Base::RequestThroughput
         | Base::Goodput
-        | Base::ErrorRate => "tokgate_",
+        | Base::ErrorRate
+        | Base::PowerMean
+        | Base::JoulesPerToken
+        | Base::GpuMemoryMax => "tokgate_",
     };
     let per_gpu = if metric.per_gpu { "_per_gpu" } else { "" };
     let mut name = format!("{owner}{}{per_gpu}", identifier(entry.name));

@@ -24,6 +24,7 @@ use crate::transport::{Relay, Transport};
 
 use super::events::Events;
 use super::heartbeat::Lags;
+use super::instruments::CellInstruments;
 use super::prompts::{Prompts, Source, Target, Wording, cell_number};
 use super::{command, decode, prefill, serve, watch};
 
@@ -58,6 +59,8 @@ pub(super) struct Bench<'a> {
     /// What only this run knows.
     pub(super) runtime: &'a Runtime,
     pub(super) redactor: &'a Redactor,
+    /// What looks at the hardware meanwhile.
+    pub(super) instruments: CellInstruments<'a>,
 }
 
 impl Bench<'_> {

@@ -60,6 +60,7 @@ async fn attempt(
     let mut requests: Option<(u64, u64)> = None;
     let mut idle = true;
     let mut warnings = Vec::new();
+    let mut stretches = Vec::new();
     for repeat in 0..setting.repeat.max(1) {
         let spec = match bench.plan.command_spec(bench.cell, bench.runtime, repeat) {
             Ok(Some(spec)) => spec,
@@ -67,7 +68,9 @@ async fn attempt(
             Err(error) => return Err(broken_words("template", &error.to_string())),
         };
         bench.phase("command", format!("run {} of {}", repeat + 1, setting.repeat.max(1)));
+        let begun = bench.clock.now();
         let ran = run(bench, &spec).await;
+        stretches.push((begun, bench.clock.now()));
         // Figures are read as the tool wrote them: one may hold the figures of a secret.
         let found = ran.and_then(|()| read(bench, setting, &spec));
         for word in clean(bench, &spec).await {
@@ -84,6 +87,7 @@ async fn attempt(
     }
     let observations = told::observations(&repeats);
     let mut measurement = Measurement { observations, warnings, ..Measurement::default() };
+    measurement.telemetry = bench.instruments.over(&stretches).await.map(Box::new);
     if let Some((failed, all)) = requests {
         measurement.requests = all;
         let allowed = bench.policy.max_error_rate;

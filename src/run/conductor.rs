@@ -24,9 +24,10 @@ use crate::suite::model::EngineSource;
 use crate::transport::{Delay, Transport};
 
 use super::cell::{Bench, broken_words};
-use super::demise::{Loss, Losses, Silence, cell_name, exit_words, is_doubtful};
+use super::demise::{Loss, Losses, Silence, cell_name, engine_lost, exit_words, is_doubtful};
 use super::events::Events;
 use super::halt::{Cause, Halt, Halter};
+use super::instruments::Instruments;
 use super::prompts::Prompts;
 use super::start::{Start, dialect};
 use super::vacate::Vacancy;
@@ -89,6 +90,7 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halt
         round: 0,
         ended: false,
         vacancy: Vacancy::default(),
+        instruments: Instruments::default(),
         hurried: None,
     };
     if conduct.time_limit.is_some_and(|limit| limit.is_zero()) {
@@ -128,6 +130,8 @@ pub(super) struct State<'a> {
     pub(super) round: u32,
     pub(super) ended: bool,
     pub(super) vacancy: Vacancy,
+    /// What looks at the hardware of the launch under way.
+    pub(super) instruments: Instruments,
     /// When the end began to be pressing.
     pub(super) hurried: Option<std::time::Instant>,
 }
@@ -394,7 +398,11 @@ impl State<'_> {
         let seed = self.conduct.header.seed;
         let kills = Kills::now();
         let remote = running.remote.clone();
-        let learning = async { Came::Done(Prompts::learn(seed, ordinal, &remote, dialect).await) };
+        let instruments = std::mem::take(&mut self.instruments);
+        let learning = async {
+            instruments.ready().await;
+            Came::Done(Prompts::learn(seed, ordinal, &remote, dialect).await)
+        };
         let mut prompts = match self.unless_lost(&mut running, learning).await {
             Came::Done(prompts) => prompts,
             Came::Died(exit) => {
@@ -462,6 +470,7 @@ impl State<'_> {
                 events: self.events,
                 runtime,
                 redactor: self.conduct.redactor,
+                instruments: instruments.of_cell(&planned),
             };
             let with_tool = plan.suite.tests[cell.test as usize].kind.kind() == TestKind::Command;
             let log = running.log_from_here();
@@ -576,13 +585,4 @@ impl State<'_> {
         };
         self.events.send(Event::CellFinished { cell, round: self.round, state, seconds });
     }
-}
-
-/// A cell whose engine serves no more.
-fn engine_lost(loss: &Loss) -> CellState {
-    let class = match loss {
-        Loss::Died(_) | Loss::Mute(_) => "engine-died",
-        Loss::Sick(_) => "engine-broken",
-    };
-    broken_words(class, &loss.to_string())
 }

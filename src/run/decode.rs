@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use crate::hardware::telemetry::Telemetry;
 use crate::judge::interval;
 use crate::load::{Cancel, Canceller, Client, Outcome, Prepared, Prompt, Trace};
 use crate::measure::absence::Absences;
 use crate::measure::observe::{self, DecodeInput};
 use crate::measure::window::State;
-use crate::measure::{Base, Check, Observations, Stat, validity};
+use crate::measure::{Base, Check, Observations, Stat, power, validity};
 use crate::quantity::print_duration;
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
@@ -130,9 +131,14 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
     let window = shared.seen().window.state();
     let output = setting.max_output;
     let away = lags.away();
+    let seen = match window {
+        State::Closed { from, to } => bench.instruments.over(&[(from, to)]).await,
+        State::Ramp | State::Open { .. } => None,
+    };
     let sight = |window: State, traces: &[Trace]| {
         let (away, waves, tally, doubts) = (&away, &waves, &tally, &doubts);
-        let sight = Sight { window, traces, away, waves, tally, output, doubts };
+        let seen = seen.as_ref();
+        let sight = Sight { window, traces, away, waves, tally, output, doubts, seen };
         (sight.measurement(bench), sight.flight(streams))
     };
     let (mut measurement, flight) = sight(window, &traces);
@@ -140,6 +146,7 @@ async fn attempt(bench: &mut Bench<'_>, setting: &DecodeSetting) -> Result<Measu
         traces.iter_mut().for_each(|trace| away.cut(trace));
         sight(window.on(&away), &traces).0
     });
+    measurement.telemetry = seen.map(Box::new);
     measurement.checks.extend(watch.checks());
     measurement.engine = watch.engine();
     let expected = expected_cache(setting.prefix, length);
@@ -311,9 +318,10 @@ async fn window(
     loop {
         let state = shared.seen().window.on_time(bench.clock.now());
         match state {
-            State::Closed { .. } => match doubts {
+            State::Closed { from, to } => match doubts {
                 Some(doubts) => return Ok(doubts),
                 None => {
+                    let seen = bench.instruments.so_far(&[(from, to)]);
                     let found = shared.look(bench.clock.now(), |traces| {
                         let sight = Sight {
                             window: state,
@@ -323,6 +331,7 @@ async fn window(
                             tally,
                             output: setting.max_output,
                             doubts: &[],
+                            seen: seen.as_ref(),
                         };
                         let measurement = sight.measurement(bench);
                         judgement::extension(bench.planned, &measurement, bench.policy, bench.gpus)
@@ -399,6 +408,8 @@ struct Sight<'a> {
     output: u64,
     /// What the cell was extended for.
     doubts: &'a [Base],
+    /// What was seen of the hardware in the window.
+    seen: Option<&'a Telemetry>,
 }
 
 impl Sight<'_> {
@@ -415,6 +426,9 @@ impl Sight<'_> {
             let batches = if longer { 20 } else { 10 };
             let input = DecodeInput { traces: self.traces, from, to, batches };
             measurement.observations = observe::decode(&input);
+            if let Some(seen) = self.seen {
+                power::observe(&mut measurement.observations, seen);
+            }
             measurement.checks.extend(checks(&input, &measurement, self.away));
         }
         if let Some(waves) = observe::waves(self.waves) {

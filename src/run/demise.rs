@@ -10,7 +10,7 @@ use crate::hardware::oom::Kills;
 use crate::load::{Cancel, Client, FailureClass, Outcome, Prompt};
 use crate::record::run_record::{CellState, PlannedCellRecord};
 
-use super::cell::Bench;
+use super::cell::{Bench, broken_words};
 use super::command;
 
 /// Places that a message names.
@@ -180,6 +180,15 @@ impl Losses {
         }));
         format!("the engine was lost {} times: {}", self.told.len(), places.join(", "))
     }
+}
+
+/// A cell whose engine serves no more.
+pub(super) fn engine_lost(loss: &Loss) -> CellState {
+    let class = match loss {
+        Loss::Died(_) | Loss::Mute(_) => "engine-died",
+        Loss::Sick(_) => "engine-broken",
+    };
+    broken_words(class, &loss.to_string())
 }
 
 #[cfg(test)]

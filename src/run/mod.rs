@@ -13,6 +13,7 @@ mod ending;
 mod events;
 mod halt;
 mod heartbeat;
+mod instruments;
 mod parent;
 mod prefill;
 mod prompts;

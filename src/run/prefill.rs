@@ -47,6 +47,7 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
     let mut planned = samples;
     let mut extended = false;
     let mut hopeless = false;
+    let begun = bench.clock.now();
     loop {
         for ordinal in taken.len() as u32..planned {
             bench.phase("prefill", format!("sample {} of {planned}", ordinal + 1));
@@ -74,11 +75,13 @@ async fn attempt(bench: &mut Bench<'_>, samples: u32) -> Result<Measurement, Cel
             && samples > 1
             && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
         if !more {
+            let ended = bench.clock.now();
             let after = bench.remote.gauges().await.ok().flatten();
             if let Some(after) = &after {
                 readings.count(after);
             }
             measurement.engine = readings.figures();
+            measurement.telemetry = bench.instruments.over(&[(begun, ended)]).await.map(Box::new);
             let lookups = watch::lookups(before.as_ref(), after.as_ref());
             measurement.checks.push(validity::cache_counters(Cache::Cold, length, lookups));
             // One sample has no interval, unless no more were asked for.

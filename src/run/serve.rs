@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::clock::Stamp;
 use crate::load::arrival::Schedule;
 use crate::load::{Arrival, Cancel, Client, Outcome, Trace};
+use crate::measure::power;
 use crate::measure::serve::{Note, Span};
 use crate::record::judgement;
 use crate::record::run_record::{CellState, Measurement};
@@ -69,7 +70,10 @@ async fn attempt(bench: &mut Bench<'_>, setting: &ServeSetting) -> Result<Measur
         while (cell.loads.len() as u64) < planned && !hopeless {
             hopeless = cell.send(bench, &mut watch, planned).await?;
         }
-        let measurement = Measurement { extended, ..cell.measurement(bench, &watch) };
+        let mut measurement = Measurement { extended, ..cell.measurement(bench, &watch) };
+        if let Some(seen) = bench.instruments.so_far(&cell.stretches()) {
+            power::observe(&mut measurement.observations, &seen);
+        }
         let more = !extended
             && !hopeless
             && judgement::wants_extension(bench.planned, &measurement, bench.policy, bench.gpus);
@@ -81,7 +85,8 @@ async fn attempt(bench: &mut Bench<'_>, setting: &ServeSetting) -> Result<Measur
     };
     bench.phase("drain", String::new());
     let idle = drained(bench).await;
-    Ok(cell.finish(bench, measurement, idle))
+    let seen = bench.instruments.over(&cell.stretches()).await;
+    Ok(cell.finish(bench, measurement, idle, seen))
 }
 
 /// A cell under way.

@@ -142,6 +142,7 @@ impl State<'_> {
                 self.conduct.slow.filter(|_| !plan.is_yardstick(plan.launches[launch].setting));
             let measured = slowed::way(&transport, &spec, slow)
                 .map_err(|why| Start::Failed(plain_failure("process", &why)))?;
+            self.attend(launch, &spec).await?;
             let events = self.events;
             let clock = self.clock;
             let mut on_step = |step: &str| {

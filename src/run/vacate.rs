@@ -1,18 +1,21 @@
-//! GPU memory between launches: what there was before one, and waiting until an ended engine has
-//! given it back.
+//! GPUs between launches: what memory was in use before one, waiting until an ended engine has given it
+//! back, and until they are cool enough.
 //!
 //! What counts as given back is decided in `hardware::occupancy`; that a launch has ended, in
 //! `conductor`. Without a driver there is nothing to wait for.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hardware::nvml::Library;
-use crate::hardware::occupancy::{Held, Occupancy, held};
+use crate::hardware::nvml::{self, Library};
+use crate::hardware::occupancy::{Held, Occupancy, Warmth, held};
 
 /// How often GPUs are looked at while they are waited for.
 const PACE: Duration = Duration::from_millis(200);
+/// How often they are looked at while they cool down.
+const COOLING_PACE: Duration = Duration::from_secs(1);
 /// How long the driver may take for an answer; the first wakes GPUs that sleep.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -58,6 +61,25 @@ impl Vacancy {
         }
     }
 
+    /// Waits until every GPU that an engine with this `CUDA_VISIBLE_DEVICES` sees has at most `below` °C, no
+    /// longer than `most`; those that are still warmer then. `told` gets those that are waited for. Cancel-safe.
+    pub(super) async fn cool(
+        &mut self,
+        visible: Option<OsString>,
+        below: f64,
+        most: Duration,
+        told: impl FnOnce(&[Warmth]),
+    ) -> Vec<Warmth> {
+        let Some(library) = self.library.clone() else { return Vec::new() };
+        let places = answered(move || nvml::visible(visible.as_ref())).await.unwrap_or_default();
+        let look = async || {
+            let (library, places) = (Arc::clone(&library), places.clone());
+            // A driver that does not answer can't be waited for.
+            answered(move || library.warmth(&places)).await.unwrap_or_default()
+        };
+        cooled(below, most, look, told).await
+    }
+
     async fn held(&mut self) -> Vec<Held> {
         let now = self.look().await;
         held(&self.before, &now, &self.tree)
@@ -73,6 +95,28 @@ impl Vacancy {
     }
 }
 
+/// Looks until nothing is warmer than `below`, no longer than `most`; what still is then.
+async fn cooled(
+    below: f64,
+    most: Duration,
+    mut look: impl AsyncFnMut() -> Vec<Warmth>,
+    told: impl FnOnce(&[Warmth]),
+) -> Vec<Warmth> {
+    let end = tokio::time::Instant::now() + most;
+    let mut told = Some(told);
+    loop {
+        let mut warm = look().await;
+        warm.retain(|gpu| gpu.celsius > below);
+        if warm.is_empty() || tokio::time::Instant::now() >= end {
+            return warm;
+        }
+        if let Some(told) = told.take() {
+            told(&warm);
+        }
+        tokio::time::sleep(COOLING_PACE).await;
+    }
+}
+
 /// What a question to the driver comes to; `None` where it takes too long: a GPU that has fallen off the
 /// bus can hold the asker for ever, and neither the run nor its end may wait for that.
 async fn answered<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
@@ -81,4 +125,42 @@ async fn answered<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -
     // Nobody waits for this thread, unlike for one of the runtime's.
     thread.spawn(move || told.send(ask())).ok()?;
     tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warmth(celsius: f64) -> Vec<Warmth> {
+        vec![
+            Warmth { index: 0, name: "H200".to_owned(), celsius: 40.0 },
+            Warmth { index: 1, name: "H200".to_owned(), celsius },
+        ]
+    }
+
+    /// What is waited for, what is still warm in the end, and seconds, of a GPU that cools by a degree a second.
+    async fn cooling(from: f64, most: u64) -> (String, Vec<String>, u64) {
+        let begun = tokio::time::Instant::now();
+        let mut waited = String::new();
+        let look = async || warmth(from - begun.elapsed().as_secs_f64());
+        let told = |warm: &[Warmth]| waited = warm[0].to_string();
+        let warm = cooled(60.0, Duration::from_secs(most), look, told).await;
+        let warm = warm.iter().map(ToString::to_string).collect();
+        (waited, warm, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_warm_is_waited_for() {
+        assert_eq!(cooling(60.0, 300).await, (String::new(), vec![], 0));
+        assert_eq!(cooling(70.0, 300).await, ("GPU 1 (H200) has 70 °C".to_owned(), vec![], 10));
+        let (waited, warm, seconds) = cooling(90.0, 20).await;
+        assert_eq!((warm, seconds), (vec!["GPU 1 (H200) has 70 °C".to_owned()], 20));
+        assert_eq!(waited, "GPU 1 (H200) has 90 °C");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_waited_for_where_no_gpu_tells() {
+        let warm = cooled(60.0, Duration::from_secs(9), async || Vec::new(), |_| {}).await;
+        assert!(warm.is_empty());
+    }
 }

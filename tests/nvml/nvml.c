@@ -1,7 +1,8 @@
 /* A driver's management library that says what a text file says, for machines without a GPU.
  *
- * NVML_STUB names the file; it is read anew with every question, so that a test changes the answer by
- * replacing the file. A line each, words apart by blanks; what is not there is zero or "not supported":
+ * NVML_STUB names the file; it is read anew whenever another file has its name, so that a test changes the answer
+ * by replacing it (write it beside, then rename). A line each, words apart by blanks; what is not there is zero or
+ * "not supported":
  *
  *     driver 580.65.06
  *     gpu 0 name NVIDIA H200
@@ -10,52 +11,146 @@
  *     gpu 0 process 4711 1073741824
  *
  *     gpu 0 graphics 4712 104857600
- *     gpu 0 lost yes                                      every question about it: fell off the bus
- *     gpu 0 hang yes                                      is not answered as long as this stands there
  *     gpu 0 forbidden yes                                 no permission
- *     hang yes                                            nor is the first one to the library
+ *     hang yes                                            the first question to the library is not answered
  *     cuda 13000                                          13.0
  *     gpu 0 ecc 1
- *     gpu 0 power 120000                                  mW, as power-limit
- *     gpu 0 sm-clock 345                                  MHz, as max-sm-clock, memory-clock, max-memory-clock
+ *     gpu 0 power-limit 700000                            mW
+ *     gpu 0 max-sm-clock 1980                             MHz, as max-memory-clock
  *     gpu 0 pcie 1 16                                     generation and width, as max-pcie
  *     gpu 0 nvlink 1                                      a line for each link, 0 where it is down
- *     gpu 0 temperature 34
  *     gpu 0 mig 1
  *     gpu 0 slice MIG-1a 3g.71gb 74893492224 1048576 2 0  id, profile, memory and that in use, its two instances
  *     gpu 0 slice0-process 4713 1048576                   on the first slice
+ *
+ * What changes with time, in seconds since `epoch` (the clock of the day), or else since the first question:
+ *
+ *     epoch 1764519772.25
+ *     gpu 0 power 300000                     of its values: power (mW) utilisation used sm-clock memory-clock
+ *     gpu 0 series power 0:300000 5:650000   temperature throttle ecc-corrected ecc-uncorrected; a series goes
+ *     gpu 0 steps temperature 0:60 3:90      straight from one to the next, steps stay until the next
+ *     gpu 0 energy counter                   the integral of its power, from the epoch on
+ *     gpu 0 process 4711 1073741824 2.0 5.0  a process that comes and goes
+ *     gpu 0 xid 1.5 79                       an error, told once
+ *     gpu 0 lost 2.0                         it has fallen off the bus; `yes`: from the first question on
+ *     gpu 0 hang 2.0                         questions are not answered as long as this stands there, or `yes`; of both
+ *                                            a file SCRIPT.told is left once somebody has met with it
  *
  * A further question is a further function: look up the key of a GPU with `find`, fill in NVML's shape. */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, FORBIDDEN = 4, NOT_FOUND = 6, TOO_SMALL = 7, LOST = 15, UNKNOWN = 999 };
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, FORBIDDEN = 4, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15, UNKNOWN = 999 };
 enum { MOST = 64, WIDTH = 256 };
 
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
 
+/* The script, read once for each file that had its name. */
+static char *script(void) {
+  static __thread char *text = NULL;
+  static __thread struct stat known;
+  struct stat now;
+  const char *path = getenv("NVML_STUB");
+  FILE *file;
+  if (!path || stat(path, &now) != 0) return NULL;
+  if (text && now.st_ino == known.st_ino && now.st_size == known.st_size &&
+      now.st_mtim.tv_sec == known.st_mtim.tv_sec && now.st_mtim.tv_nsec == known.st_mtim.tv_nsec)
+    return text;
+  if (!(file = fopen(path, "r"))) return NULL;
+  free(text);
+  text = calloc(1, (size_t)now.st_size + 1);
+  if (text && fread(text, 1, (size_t)now.st_size, file) != (size_t)now.st_size) text[0] = 0;
+  fclose(file);
+  known = now;
+  return text;
+}
+
 /* The nth line of `key` of GPU `gpu` (-1: a line of the machine): what follows the key; 0 where none. */
 static int find(int gpu, const char *key, int nth, char *value) {
-  const char *path = getenv("NVML_STUB");
-  FILE *file = path ? fopen(path, "r") : NULL;
-  char line[WIDTH], prefix[WIDTH];
-  int found = 0;
-  if (!file) return 0;
+  char prefix[WIDTH];
+  size_t length, width;
+  char *line = script();
   if (gpu < 0) snprintf(prefix, sizeof prefix, "%s ", key);
   else snprintf(prefix, sizeof prefix, "gpu %d %s ", gpu, key);
-  while (!found && fgets(line, sizeof line, file)) {
-    line[strcspn(line, "\n")] = 0;
-    if (strncmp(line, prefix, strlen(prefix)) == 0 && nth-- == 0) {
-      strcpy(value, line + strlen(prefix));
-      found = 1;
+  width = strlen(prefix);
+  for (; line && *line; line += length + (line[length] == '\n')) {
+    length = strcspn(line, "\n");
+    if (length >= width && length - width < WIDTH && strncmp(line, prefix, width) == 0 && nth-- == 0) {
+      memcpy(value, line + width, length - width);
+      value[length - width] = 0;
+      return 1;
     }
   }
-  fclose(file);
-  return found;
+  return 0;
+}
+
+/* Seconds since the epoch of the script, or else since the first question. */
+static double seconds(void) {
+  static double first = 0;
+  char value[WIDTH];
+  struct timespec now;
+  double at;
+  clock_gettime(CLOCK_REALTIME, &now);
+  at = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+  if (first == 0) first = at;
+  return at - (find(-1, "epoch", 0, value) ? strtod(value, NULL) : first);
+}
+
+/* Reads the next `time:value` of a series; 0 where there is none. */
+static int next(char **text, double *time, double *value) {
+  char *end;
+  *time = strtod(*text, &end);
+  if (end == *text || *end != ':') return 0;
+  *value = strtod(end + 1, text);
+  return 1;
+}
+
+/* A value at a time, by its series, its steps or its one number; 0 where it has none of them. */
+static int value_at(int gpu, const char *key, double at, double *found) {
+  char name[WIDTH], value[WIDTH], *rest = value;
+  double time, level, before = 0, last = 0;
+  int steps, any = 0;
+  snprintf(name, sizeof name, "series %s", key);
+  steps = !find(gpu, name, 0, value);
+  snprintf(name, sizeof name, "steps %s", key);
+  if (steps && !find(gpu, name, 0, value)) {
+    if (!find(gpu, key, 0, value)) return 0;
+    *found = strtod(value, NULL);
+    return 1;
+  }
+  while (next(&rest, &time, &level)) {
+    if (!any || at >= time) *found = level;
+    else if (!steps && at > before) *found = last + (level - last) * (at - before) / (time - before);
+    any = 1;
+    if (at < time) break;
+    before = time;
+    last = level;
+  }
+  return any;
+}
+
+/* Leaves a file beside the script once somebody has met with a GPU that is lost or hangs. */
+static void told(void) {
+  char path[4096];
+  FILE *file;
+  snprintf(path, sizeof path, "%s.told", getenv("NVML_STUB"));
+  if ((file = fopen(path, "w"))) fclose(file);
+}
+
+/* What a GPU that is lost or hangs says to a question. */
+static int state(int gpu) {
+  char value[WIDTH];
+  double at = seconds();
+  if (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) told();
+  while (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) usleep(20000);
+  if (find(gpu, "lost", 0, value) && at >= strtod(value, NULL)) { told(); return LOST; }
+  return SUCCESS;
 }
 
 static unsigned long long number(int gpu, const char *key) {
@@ -82,12 +177,8 @@ static int slice(int gpu, int nth, Slice *out) {
          sscanf(value, "%s %s %llu %llu %u %u", out->id, out->profile, &out->total, &out->used, &out->gpu_instance, &out->compute_instance) == 6;
 }
 
-/* Whether a device answers at all, and waits where it hangs. */
-static int asked(void *device) {
-  char value[WIDTH];
-  while (find(index_of(device), "hang", 0, value)) usleep(20000);
-  return find(index_of(device), "lost", 0, value) ? LOST : SUCCESS;
-}
+/* Whether a device answers at all. */
+static int asked(void *device) { return state(index_of(device)); }
 
 int nvmlInit_v2(void) {
   char value[WIDTH];
@@ -137,10 +228,12 @@ int nvmlDeviceGetUUID(void *device, char *out, unsigned length) {
 
 int nvmlDeviceGetMemoryInfo_v2(void *device, Memory *memory) {
   Slice it;
-  int error = asked(device), cut = slice(index_of(device), slice_of(device), &it);
+  int gpu = index_of(device), error = asked(device), cut = slice(gpu, slice_of(device), &it);
+  double used = 0;
   if (error) return error;
-  memory->total = cut ? it.total : number(index_of(device), "total");
-  memory->used = cut ? it.used : number(index_of(device), "used");
+  value_at(gpu, "used", seconds(), &used);
+  memory->total = cut ? it.total : number(gpu, "total");
+  memory->used = cut ? it.used : (unsigned long long)used;
   memory->reserved = 0;
   memory->free = memory->total - memory->used;
   return SUCCESS;
@@ -149,14 +242,19 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, Memory *memory) {
 static int processes_of(void *device, const char *key, unsigned *count, Process *processes) {
   char value[WIDTH];
   unsigned room = *count;
-  int error = asked(device);
-  if (error) return error;
-  for (*count = 0; *count < MOST && find(index_of(device), key, (int)*count, value); ++*count) {
-    if (*count < room) {
-      memset(&processes[*count], 0, sizeof processes[*count]);
-      sscanf(value, "%u %llu", &processes[*count].pid, &processes[*count].used);
-      processes[*count].gpu_instance = processes[*count].compute_instance = ~0u;
-    }
+  int nth, gpu = index_of(device), lost = asked(device);
+  if (lost) return lost;
+  *count = 0;
+  for (nth = 0; nth < MOST && find(gpu, key, nth, value); ++nth) {
+    Process process;
+    double at = seconds(), from = 0, to = 0;
+    int told;
+    memset(&process, 0, sizeof process);
+    told = sscanf(value, "%u %llu %lf %lf", &process.pid, &process.used, &from, &to);
+    if ((told > 2 && at < from) || (told > 3 && at >= to)) continue;
+    process.gpu_instance = process.compute_instance = ~0u;
+    if (*count < room) processes[*count] = process;
+    ++*count;
   }
   return *count > room ? TOO_SMALL : SUCCESS;
 }
@@ -250,11 +348,112 @@ int nvmlDeviceGetComputeInstanceId(void *device, unsigned *id) {
   return SUCCESS;
 }
 
-/* What it reads right now. */
+/* Telemetry. */
 
-int nvmlDeviceGetPowerUsage(void *device, unsigned *out) { return figure(device, "power", 0, out); }
-int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *out) { (void)sensor; return figure(device, "temperature", 0, out); }
+typedef struct { unsigned gpu, memory; } Utilisation;
+typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } Event;
+typedef struct { unsigned long long gpus; double heard[MOST]; } Events;
 
-int nvmlDeviceGetClockInfo(void *device, unsigned domain, unsigned *out) {
-  return figure(device, domain == 2 ? "memory-clock" : "sm-clock", 0, out);
+static int value_of(void *device, const char *key, double *value) {
+  int gpu = index_of(device), lost = state(gpu);
+  if (lost) return lost;
+  if (slice_of(device) >= 0) return NOT_SUPPORTED;
+  return value_at(gpu, key, seconds(), value) ? SUCCESS : NOT_SUPPORTED;
 }
+
+static int whole(void *device, const char *key, unsigned *out) {
+  double value = 0;
+  int said = value_of(device, key, &value);
+  if (said == SUCCESS) *out = (unsigned)(value + 0.5);
+  return said;
+}
+
+static int large(void *device, const char *key, unsigned long long *out) {
+  double value = 0;
+  int said = value_of(device, key, &value);
+  if (said == SUCCESS) *out = (unsigned long long)value;
+  return said;
+}
+
+int nvmlDeviceGetIndex(void *device, unsigned *index) { *index = (unsigned)index_of(device); return SUCCESS; }
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { return whole(device, "power", milliwatts); }
+
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+  char value[WIDTH], *rest = value;
+  int gpu = index_of(device), lost = state(gpu), any = 0;
+  double now = seconds(), level, sum = 0, time = 0, before = 0, last = 0;
+  if (lost) return lost;
+  if (!find(gpu, "energy", 0, value)) return NOT_SUPPORTED;
+  if (find(gpu, "series power", 0, value)) {
+    while (next(&rest, &time, &level)) {
+      double here = time < now ? time : now, at_here = 0;
+      value_at(gpu, "power", here, &at_here);
+      if (any && here > before) sum += (here - before) * (last + at_here) / 2;
+      any = 1;
+      before = here;
+      last = at_here;
+    }
+    if (now > before) sum += (now - before) * last;
+  } else if (value_at(gpu, "power", now, &level)) {
+    sum = level * now;
+  }
+  *millijoules = (unsigned long long)(sum > 0 ? sum : 0);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, Utilisation *rates) {
+  rates->memory = 0;
+  return whole(device, "utilisation", &rates->gpu);
+}
+
+int nvmlDeviceGetClockInfo(void *device, unsigned domain, unsigned *mhz) {
+  return whole(device, domain == 2 ? "memory-clock" : "sm-clock", mhz);
+}
+
+int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *celsius) {
+  (void)sensor;
+  return whole(device, "temperature", celsius);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
+  return large(device, "throttle", reasons);
+}
+
+int nvmlDeviceGetTotalEccErrors(void *device, unsigned type, unsigned counter, unsigned long long *count) {
+  (void)counter;
+  return large(device, type == 0 ? "ecc-corrected" : "ecc-uncorrected", count);
+}
+
+int nvmlEventSetCreate(void **set) {
+  *set = calloc(1, sizeof(Events));
+  return *set ? SUCCESS : UNKNOWN;
+}
+
+int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set) {
+  (void)types;
+  ((Events *)set)->gpus |= 1ull << index_of(device);
+  ((Events *)set)->heard[index_of(device)] = seconds();
+  return SUCCESS;
+}
+
+int nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
+  Events *events = set;
+  char value[WIDTH];
+  double now = seconds(), at;
+  int gpu, nth;
+  (void)milliseconds;
+  for (gpu = 0; gpu < MOST; ++gpu) {
+    if (!(events->gpus >> gpu & 1)) continue;
+    for (nth = 0; nth < MOST && find(gpu, "xid", nth, value); ++nth) {
+      memset(event, 0, sizeof *event);
+      if (sscanf(value, "%lf %llu", &at, &event->data) != 2 || at > now || at <= events->heard[gpu]) continue;
+      events->heard[gpu] = at;
+      event->device = (void *)(size_t)(gpu + 1);
+      event->type = 8;
+      return SUCCESS;
+    }
+  }
+  return TIMEOUT;
+}
+
+int nvmlEventSetFree(void *set) { free(set); return SUCCESS; }

@@ -29,6 +29,7 @@ mod served;
 mod sharded;
 mod simulated;
 mod slowed;
+mod telemetry;
 mod told;
 mod upgrades;
 mod variants;

@@ -38,3 +38,21 @@ fn refusals_say_what_to_write() {
     assert_eq!(help("output-througput"), "did you mean \"output-throughput\"?");
     assert_eq!(help("kv-capacity-per-gpu"), "write \"kv-capacity\"");
 }
+
+#[test]
+fn a_dot_may_be_part_of_a_name() {
+    for name in ["power.mean", "gpu-memory.max"] {
+        let metric: Metric = name.parse().unwrap();
+        assert_eq!((metric.to_string().as_str(), metric.stat), (name, None));
+        assert_eq!(serde_json::to_value(metric.base).unwrap(), name);
+        let refused = format!("{name}.p50").parse::<Metric>().unwrap_err();
+        assert_eq!(refused.message, format!("`{name}` takes no suffix"));
+        assert_eq!(refused.help, format!("write \"{name}\""));
+    }
+    let help = |text: &str| text.parse::<Metric>().unwrap_err().help;
+    for text in ["power", "power.p50", "power.mean-per-gpu", "power-mean"] {
+        assert_eq!(help(text), "did you mean \"power.mean\"?", "{text}");
+    }
+    assert_eq!(help("gpu-memory"), "did you mean \"gpu-memory.max\"?");
+    assert_eq!(help("joules-per-tok"), "did you mean \"joules-per-token\"?");
+}

@@ -6,7 +6,7 @@ use super::Sight;
 use crate::judge::ratio::of_launches;
 use crate::judge::spread::critical;
 use crate::judge::{Estimate, Method, interval};
-use crate::measure::{Base, Metric, Observations, Stat};
+use crate::measure::{Base, Metric, Observations, Stat, power};
 use crate::record::run_record::{Measurement, NoiseRecord, PlannedCellRecord};
 use crate::suite::model::Policy;
 
@@ -64,9 +64,12 @@ impl Sight<'_> {
     /// What is estimated of a metric in one launch.
     pub(super) fn of_one(&self, metric: Metric) -> Result<Estimate, String> {
         let observations = &self.measurement.observations;
-        let observed = observations
-            .get(&metric.base)
-            .ok_or_else(|| format!("no {} was observed", metric.base.entry().name))?;
+        let observed = observations.get(&metric.base).ok_or_else(|| {
+            if power::of_gpus(metric.base) {
+                return power::lack(self.measurement.telemetry.as_deref());
+            }
+            format!("no {} was observed", metric.base.entry().name)
+        })?;
         let alpha = self.policy.alpha;
         let level = |of: &Observations| {
             if self.extendable {
@@ -127,6 +130,9 @@ impl Sight<'_> {
             | Base::RequestThroughput
             | Base::Goodput
             | Base::ErrorRate
+            | Base::PowerMean
+            | Base::JoulesPerToken
+            | Base::GpuMemoryMax
             | Base::User(_) => 1.0,
         }
     }
@@ -149,7 +155,8 @@ impl Sight<'_> {
             | Base::PerRequestThroughput
             | Base::ActiveRequests
             | Base::RequestThroughput
-            | Base::Goodput => {
+            | Base::Goodput
+            | Base::JoulesPerToken => {
                 let window = known(Base::MeasuredTime, None).unwrap_or(0.0);
                 value * (2.0 * seconds / window.max(seconds))
             }
@@ -161,6 +168,8 @@ impl Sight<'_> {
             | Base::OutputTokens
             | Base::KvCapacity
             | Base::ErrorRate
+            | Base::PowerMean
+            | Base::GpuMemoryMax
             | Base::User(_) => 0.0,
         }
     }
@@ -187,13 +196,16 @@ impl Sight<'_> {
             | Base::PrefillThroughput
             | Base::ActiveRequests
             | Base::RequestThroughput
-            | Base::Goodput => value * lack,
+            | Base::Goodput
+            | Base::JoulesPerToken => value * lack,
             Base::ReadyTime
             | Base::MeasuredTime
             | Base::CompletedRequests
             | Base::OutputTokens
             | Base::KvCapacity
             | Base::ErrorRate
+            | Base::PowerMean
+            | Base::GpuMemoryMax
             | Base::User(_) => 0.0,
         }
     }

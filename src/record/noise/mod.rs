@@ -119,7 +119,8 @@ pub fn has_noise(base: Base) -> bool {
         | Base::CompletedRequests
         | Base::OutputTokens
         | Base::MeasuredTime
-        | Base::KvCapacity => false,
+        | Base::KvCapacity
+        | Base::GpuMemoryMax => false,
         Base::OutputThroughput
         | Base::PerRequestThroughput
         | Base::Ttft
@@ -134,6 +135,8 @@ pub fn has_noise(base: Base) -> bool {
         | Base::RequestThroughput
         | Base::Goodput
         | Base::ErrorRate
+        | Base::PowerMean
+        | Base::JoulesPerToken
         | Base::User(_) => true,
     }
 }

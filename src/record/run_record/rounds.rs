@@ -9,6 +9,7 @@ use super::kin::variants_of;
 use super::{
     CellOutcome, CellState, Judgement, Measurement, NOT_RUN, PlannedCellRecord, Round, RunRecord,
 };
+use crate::hardware::telemetry;
 use crate::measure::Fault;
 use crate::measure::pool::pool_all;
 use crate::record::judgement::{self, Lack, Other, Rounds};
@@ -229,6 +230,8 @@ fn pooled(figures: &[&Measurement]) -> Measurement {
         pooled.prompt_tokens = first.prompt_tokens;
         pooled.engine.clone_from(&first.engine);
     }
+    let seen: Vec<_> = figures.iter().filter_map(|one| one.telemetry.as_deref()).collect();
+    pooled.telemetry = telemetry::join(&seen).map(Box::new);
     pooled
 }
 

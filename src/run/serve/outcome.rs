@@ -9,10 +9,11 @@ use super::super::cell::{Bench, Flight, Lag};
 use super::super::watch::Watch;
 use super::{Cell, Sent, audit};
 use crate::clock::Stamp;
+use crate::hardware::telemetry::{Stretch, Telemetry};
 use crate::load::Arrival;
 use crate::measure::serve::{self as figures, Goals, Load, Span};
 use crate::measure::validity::{self, Cache, CheckKind};
-use crate::measure::{Base, Check, Fault, Observations, observe};
+use crate::measure::{Base, Check, Fault, Observations, observe, power};
 use crate::quantity::print_number;
 use crate::record::run_record::Measurement;
 use crate::suite::model::{Prefix, Slo};
@@ -30,6 +31,11 @@ impl Cell<'_> {
             .iter()
             .map(|Sent { traces, notes, span }| Load { traces, notes, span: *span, goals, open })
             .collect()
+    }
+
+    /// The parts of the run's time that rates are taken from.
+    pub(super) fn stretches(&self) -> Vec<Stretch> {
+        self.loads.iter().map(|load| (load.span.from, load.span.to)).collect()
     }
 
     pub(super) fn observations(
@@ -120,14 +126,19 @@ impl Cell<'_> {
         bench: &Bench<'_>,
         mut measurement: Measurement,
         idle: bool,
+        seen: Option<Telemetry>,
     ) -> Measurement {
+        if let Some(seen) = &seen {
+            power::observe(&mut measurement.observations, seen);
+        }
         // The requests as they were; what follows cuts the absences out of them.
         let flight = self.flight();
-        let still = self.still(bench);
+        let still = self.still(bench, seen.as_ref());
         let (waking, away) = (self.lags.p99(), self.lags.away().longest());
         let lag = Lag { waking, sending: self.sending, stamped: self.stamped, away };
         let checks = bench.client_checks(&measurement, still.as_ref(), flight, &lag, &self.lags);
         measurement.checks.extend(checks);
+        measurement.telemetry = seen.map(Box::new);
         measurement.warnings.extend(self.fell_behind());
         measurement.warnings.extend(self.warnings);
         if !idle {
@@ -137,7 +148,11 @@ impl Cell<'_> {
     }
 
     /// The figures on a clock that stood still while this program was away, if it was for too long.
-    pub(super) fn still(&mut self, bench: &Bench<'_>) -> Option<Measurement> {
+    pub(super) fn still(
+        &mut self,
+        bench: &Bench<'_>,
+        seen: Option<&Telemetry>,
+    ) -> Option<Measurement> {
         let away = self.lags.away();
         if away.longest() <= bench.policy.max_client_lag {
             return None;
@@ -148,7 +163,10 @@ impl Cell<'_> {
             (span.from, span.to) = (away.still(span.from), away.still(span.to));
         }
         let loads = self.figures();
-        let (observations, sharing) = self.observations(&loads);
+        let (mut observations, sharing) = self.observations(&loads);
+        if let Some(seen) = seen {
+            power::observe(&mut observations, seen);
+        }
         Some(Measurement { observations, sharing, ..Measurement::default() })
     }
 

@@ -489,7 +489,10 @@ fn makers(metric: Metric) -> String {
         | Base::KvCapacity
         | Base::E2eLatency
         | Base::RequestThroughput
-        | Base::ErrorRate => {
+        | Base::ErrorRate
+        | Base::PowerMean
+        | Base::JoulesPerToken
+        | Base::GpuMemoryMax => {
             let own: Vec<&str> = kinds.iter().copied().filter(|kind| *kind != "command").collect();
             let tools = if own.len() < kinds.len() {
                 ", and command tests with a `preset` whose tool tells it"
