@@ -3,6 +3,7 @@
 //!
 //! It reads and compares; what a mismatch leads to is decided by the run.
 
+pub mod blame;
 pub mod host;
 pub mod need;
 pub mod nvml;

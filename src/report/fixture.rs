@@ -110,6 +110,7 @@ fn judgement(verdict: Verdict, class: Option<&str>, message: Option<&str>) -> Ju
         bounds: vec![],
         decided_by: None,
         warnings: vec![],
+        suspects: vec![],
     }
 }
 
@@ -179,6 +180,7 @@ fn judge_by_floor(
         }],
         decided_by: Some(0),
         warnings: vec![],
+        suspects: vec![],
     }
 }
 
