@@ -328,8 +328,9 @@ fn host(telemetry: &Telemetry, memory: u64, add: &mut impl FnMut(Suspect, &[u32]
         add(Suspect::Cpu, &[], words);
     }
     let memory = memory as f64;
-    let full = telemetry.host.memory.as_ref().filter(|used| used.max >= NEARLY_FULL * memory);
-    if let Some(used) = full.filter(|_| memory > 0.0) {
+    // Nobody uses more than there is: then the two are not of one host.
+    let full = |used: f64| memory > 0.0 && (NEARLY_FULL * memory..=memory).contains(&used);
+    if let Some(used) = telemetry.host.memory.as_ref().filter(|used| full(used.max)) {
         let words = format!(
             "the host's memory was nearly full, {} of {} GiB",
             print_number(used.max / f64::from(1 << 30), 1),
