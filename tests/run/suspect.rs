@@ -190,7 +190,7 @@ env = { BUILD = "new" }
 [compare]
 baseline = "old"
 candidate = "new"
-pairs = 2
+pairs = 4
 [[expect]]
 metric = "output-throughput"
 min-ratio = 0.5
@@ -209,9 +209,9 @@ min-ratio = 0.5
         (planned[0]["variant"].as_str(), &planned[0]["id"]),
         (Some("old"), &planned[twin]["id"])
     );
-    let said = "hardware was suspect of old alone in pair 2 of 2: GPU 3 throttled by heat in 62 % of the samples";
+    let said = "hardware was suspect of old alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the samples";
     let message = judgement(&ran, twin)["message"].as_str().unwrap().to_owned();
     assert!(message.contains(said), "{message}");
     let old = judgement(&ran, 0)["warnings"].to_string();
-    assert!(old.contains("hardware was suspect: in launch 2 of 2: GPU 3 throttled"), "{old}");
+    assert!(old.contains("hardware was suspect: in launch 2 of 4: GPU 3 throttled"), "{old}");
 }
