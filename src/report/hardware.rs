@@ -55,7 +55,7 @@ impl Unit {
 /// The telemetry of a cell: of each launch that it was measured in, in their order.
 pub fn stretches(outcome: &CellOutcome) -> Vec<&Telemetry> {
     let of = |state| match state {
-        &CellState::Measured(ref measured) => measured.telemetry.as_deref(),
+        CellState::Measured(measured) => measured.telemetry.as_deref(),
         CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
     };
     if outcome.rounds.is_empty() {
