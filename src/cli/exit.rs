@@ -164,7 +164,8 @@ pub fn of(record: &RunRecord, flags: Flags) -> Exit {
 
 fn is_measured(cell: &CellOutcome) -> bool {
     let invalid = cell.judgement.class.as_deref() == Some("invalid");
-    matches!(cell.state, CellState::Measured(_)) && !invalid
+    let spoilt = invalid || cell.judgement.is_of_hardware();
+    matches!(cell.state, CellState::Measured(_)) && !spoilt
 }
 
 /// What a cell that could not be judged comes to, given why its run ended early. Never [`Exit::Pass`].

@@ -5,6 +5,7 @@
 
 mod amd;
 mod container;
+pub mod blame;
 pub mod host;
 pub mod need;
 pub mod nvml;

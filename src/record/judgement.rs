@@ -11,6 +11,7 @@ use super::run_record::{
     BoundJudgement, BoundRecord, CellState, Judgement, Measurement, PlannedCellRecord, UnfitClass,
 };
 use super::wording;
+use crate::hardware::blame::Suspicion;
 use crate::judge::lattice::{self, Faults};
 use crate::judge::{BoundVerdict, Estimate, Severity, Verdict, limit};
 use crate::measure::{Base, Fault, Metric, TestKind};
@@ -18,9 +19,11 @@ use crate::suite::model::Policy;
 
 mod estimate;
 pub use estimate::error_within;
+pub(in crate::record) mod hardware;
 pub mod overall;
 mod policy;
 mod relative;
+use policy::quarantine;
 
 /// Whether cells of a kind are extended once where they are inconclusive. It sets the level of
 /// both judgements, so it follows from the plan and not from what became of the cell.
@@ -40,6 +43,8 @@ pub struct Rounds<'a> {
     pub others: &'a BTreeMap<String, Other<'a>>,
     /// Whether the same cell of another variant is held against it.
     pub reference: bool,
+    /// What was not in order with the hardware, by launch; of a cell that is measured once there is one.
+    pub suspects: &'a [Vec<Suspicion>],
 }
 
 /// The same cell of another variant.
@@ -51,6 +56,8 @@ pub struct Other<'a> {
     pub gpus: u32,
     /// Why nothing can be held against it.
     pub lack: Option<Lack>,
+    /// What was not in order with the hardware, by launch.
+    pub suspects: Vec<Vec<Suspicion>>,
 }
 
 /// Why a cell of another variant is nothing to be held against.
@@ -288,6 +295,7 @@ fn unjudged(
         bounds: bounds.collect(),
         decided_by: None,
         warnings: Vec::new(),
+        suspects: Vec::new(),
     }
 }
 
@@ -338,33 +346,6 @@ fn expected(record: &BoundRecord) -> String {
     }
 }
 
-fn quarantine(cell: &PlannedCellRecord, judgement: &mut Judgement, covered: bool) {
-    let Some(rule) = &cell.quarantine else { return };
-    let before = judgement.verdict;
-    judgement.verdict = lattice::quarantined(before, covered);
-    let message = judgement.message.clone().unwrap_or_default();
-    match judgement.verdict {
-        Verdict::Xfail => {
-            judgement.message = Some(format!("{}: {message}", wording::quarantine(rule)));
-        }
-        Verdict::Xpass => {
-            let words = format!("passes although {}", wording::quarantine(rule));
-            judgement.warnings.push(words.clone());
-            judgement.message = Some(words);
-        }
-        Verdict::Fail | Verdict::Inconclusive => {
-            if let Some(max) = rule.max_loss {
-                let most = wording::number(max * 100.0);
-                judgement.message = Some(format!(
-                    "{message}; the quarantine covers losses up to {most} % only ({})",
-                    rule.place
-                ));
-            }
-        }
-        Verdict::Pass | Verdict::Error | Verdict::Measured | Verdict::Skip => {}
-    }
-}
-
 /// What a measurement says of a metric, with the interval that a bound on it would be judged by; none
 /// where it has no such figure.
 pub fn estimated(
@@ -403,6 +384,7 @@ impl Sight<'_> {
             bounds,
             decided_by: None,
             warnings: self.warnings(),
+            suspects: Vec::new(),
         };
         self.warn_of_bounds(&mut judgement);
         self.warn_of_gains(&mut judgement);
@@ -424,6 +406,7 @@ impl Sight<'_> {
             Verdict::Pass => self.tightest(&mut judgement),
             Verdict::Skip | Verdict::Xfail | Verdict::Xpass => {}
         }
+        self.blame(&mut judgement);
         quarantine(self.cell, &mut judgement, self.covered());
         judgement
     }

@@ -311,6 +311,7 @@ fn join(record: &mut RunRecord, shards: &[(&Source, &Part)], missing: &[u32]) {
             record.finish(place, &CellState::NotRun { reason }, 0.0);
         }
     }
+    record.settle_all_hardware();
     let seconds: Option<f64> = shards.iter().map(|(source, _)| source.record.seconds).sum();
     record.seconds = seconds.filter(|_| missing.is_empty());
 }

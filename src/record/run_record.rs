@@ -15,9 +15,11 @@ use crate::suite::model::{AxisValue, Place, Policy};
 mod compare;
 mod kin;
 mod starts;
+mod suspects;
 pub use compare::{CompareOutcome, CompareRecord, NoiseRecord, Round, VariantRecord};
 pub use kin::Kin;
 pub use starts::EngineStart;
+pub use suspects::{HARDWARE, Suspected};
 
 /// What is known before the first launch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -356,6 +358,9 @@ pub struct Judgement {
     pub decided_by: Option<usize>,
     /// Words worth reading (capacity grew, drifting, inconclusive by policy, …).
     pub warnings: Vec<String>,
+    /// What was not in order with the hardware meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suspects: Vec<Suspected>,
 }
 
 /// What one bound says.
@@ -519,7 +524,9 @@ impl RunRecord {
                     self.warnings.push(message.clone());
                 }
             }
+            Event::LaunchStopped { launch, .. } => self.settle_hardware(*launch),
             Event::RunFinished { signal, stopped, at } => {
+                self.settle_all_hardware();
                 self.signal = *signal;
                 self.stopped = *stopped;
                 let before = self.resumptions.last().map_or(0.0, |resumption| resumption.after);
@@ -533,10 +540,7 @@ impl RunRecord {
                 };
                 self.mark_unfinished(None, &format!("{NOT_RUN}: {why}"));
             }
-            Event::LaunchStep { .. }
-            | Event::LaunchStopped { .. }
-            | Event::CellStarted { .. }
-            | Event::CellPhase { .. } => {}
+            Event::LaunchStep { .. } | Event::CellStarted { .. } | Event::CellPhase { .. } => {}
         }
     }
 

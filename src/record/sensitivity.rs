@@ -251,7 +251,7 @@ impl<'a> Cell<'a> {
                 return Err(Blindness::Unmeasured(words()));
             }
         };
-        if Faults::of(&measurement.checks).invalid {
+        if Faults::of(&measurement.checks).invalid || outcome.judgement.is_of_hardware() {
             return Err(Blindness::Invalid(words()));
         }
         let base = rule.metric.base;
@@ -316,7 +316,7 @@ impl<'a> Cell<'a> {
             &CellState::Measured(Box::new(worse(measurement))),
             &header.policy,
             self.record.gpus(self.planned),
-            Rounds { own: &own, others: &others, reference: false },
+            Rounds { own: &own, others: &others, reference: false, suspects: &[] },
         );
         self.notice(&judgement, bound)
     }

@@ -262,6 +262,38 @@ pub fn quarantine(record: &QuarantineRecord) -> String {
     format!("quarantined until {}: {}{issue}", record.expires, record.reason)
 }
 
+/// `hardware was suspect: GPU 3 throttled by heat in 62 % of the samples`.
+pub fn suspect(what: &str) -> String {
+    format!("hardware was suspect: {what}")
+}
+
+/// As [`suspect`], of a comparison with the sides that had it alone:
+/// `hardware was suspect of new alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the samples`.
+pub fn suspect_of(own: Option<&str>, sides: &[String]) -> String {
+    let own = own.map(suspect);
+    let sides = sides.iter().map(|side| format!("hardware was suspect of {side}"));
+    own.into_iter().chain(sides).collect::<Vec<_>>().join("; ")
+}
+
+/// A cell that hardware spoilt, with what it would have come to.
+pub fn spoilt(said: &str, otherwise: Option<&str>) -> String {
+    let otherwise = otherwise.map(|otherwise| format!("; {otherwise}")).unwrap_or_default();
+    format!("{said} (an error by policy.hardware-fault){otherwise}")
+}
+
+/// `in pair 2 of 4`; of several what the words behind it are about: `in pairs 2, 3 and 4 of 4, first`.
+pub fn of_several(what: &str, at: &[usize], of: usize) -> String {
+    match at {
+        [one] => format!("in {what} {} of {of}", one + 1),
+        at => {
+            let plural = if what.ends_with("ch") { "es" } else { "s" };
+            let all: Vec<String> = at.iter().map(|at| (at + 1).to_string()).collect();
+            let (last, before) = all.split_last().map_or(("", &[][..]), |(l, b)| (l.as_str(), b));
+            format!("in {what}{plural} {} and {last} of {of}, first", before.join(", "))
+        }
+    }
+}
+
 /// Change against the target: `−5.9 % of 7 302`, `+0.3 over 0`.
 fn change(value: f64, target: f64) -> String {
     let (change, unit, of) = if target == 0.0 {

@@ -19,6 +19,7 @@ use super::count::inconclusive_fails;
 use super::engine;
 use super::figure;
 use super::fit::fit;
+use super::hardware;
 use super::message;
 use super::ratio;
 use super::rounds;
@@ -283,6 +284,8 @@ fn cell_case(record: &RunRecord, at: usize) -> Case {
     let figures = figure::all(planned, outcome);
     let mut table = table(&figures);
     table.extend(engine::words(outcome).map(|words| format!("{:<24} {words}", "engine")));
+    table
+        .extend(hardware::words(outcome).map(|words| line(&format!("{:<24} {words}", "hardware"))));
     table.extend(rounds::lines(record, at));
     let details = message::details(planned, outcome);
 
@@ -353,6 +356,8 @@ fn cell_case(record: &RunRecord, at: usize) -> Case {
     }
     let said = engine::properties(outcome).into_iter();
     properties.extend(said.map(|(name, value)| (name.to_owned(), plain(value))));
+    let seen = hardware::readings(outcome).into_iter();
+    properties.extend(seen.map(|it| (it.name.to_owned(), plain(it.value))));
     Case {
         classname: line(&planned.classname),
         name: line(&planned.id),

@@ -293,6 +293,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_suspect_stands_at_the_cell_that_fails() {
+        let page = render(&fixture::throttled(), 80, false, Extent::Whole);
+        let trouble = page.split("\n✗ decode").nth(1).unwrap().split("rerun:").next().unwrap();
+        let trouble = trouble.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the samples";
+        assert_eq!(trouble.matches(said).count(), 1, "{page}");
+    }
+
+    #[test]
     fn variants_are_compared() {
         insta::assert_snapshot!(render(&fixture::compare(), 100, false, Extent::Whole));
     }

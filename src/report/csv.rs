@@ -16,6 +16,7 @@ use crate::suite::model::{AxisValue, Place};
 
 use super::case::verdict_name;
 use super::figure;
+use super::hardware;
 use super::sanitise::line;
 
 /// Bytes that the file stays under, but for the bare lines of a plan so large that they alone take more.
@@ -224,6 +225,12 @@ fn rows(record: &RunRecord, at: usize, extent: Extent) -> Vec<Row<'_>> {
             ..row(Some(figure.metric), &planned.place)
         });
     }
+    rows.extend(hardware::readings(outcome).into_iter().map(|it| Row {
+        metric: it.name.to_owned(),
+        unit: it.unit.sign(),
+        estimate: Some(Told { value: it.value, rest: None }),
+        ..row(None, &planned.place)
+    }));
     if rows.is_empty() {
         rows.push(row(None, &planned.place));
     }

@@ -87,6 +87,22 @@ fn cells_without_figures_and_ratios_are_there() {
 }
 
 #[test]
+fn what_was_seen_of_the_hardware_has_lines_with_units() {
+    let record = fixture::throttled();
+    let Some(rows) = python(&render(&record)) else { return };
+    let id = &record.header.cells[fixture::hot_cell(&record)].id;
+    let value = |metric: &str| {
+        let row = rows.iter().find(|row| row["cell"] == *id && row["metric"] == metric).unwrap();
+        assert!(row["verdict"].is_empty() && row["limit"].is_empty() && row["place"].contains(':'));
+        (row["value"].clone(), row["unit"].clone())
+    };
+    assert_eq!(value("hardware.power.mean"), ("5000".into(), "W".into()));
+    assert_eq!(value("hardware.sm-clock.min"), ("1290".into(), "MHz".into()));
+    assert_eq!(value("hardware.throttled"), ("0.62".into(), String::new()));
+    assert_eq!(value("hardware.suspects"), ("1".into(), String::new()));
+}
+
+#[test]
 fn hostile_names_stay_in_their_column() {
     let mut record = fixture::page();
     record.header.suite = format!("a,\"b\"\r\n{}", fixture::nasty());

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use crate::engine;
-use crate::hardware;
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, Severity, Side, Verdict};
 use crate::load::FailureClass;
 use crate::measure::{Base, Check, CheckKind, Fault, Observations, TestKind};
@@ -14,7 +13,9 @@ use crate::suite::model::{
 };
 
 mod compare;
+mod hardware;
 pub(crate) use compare::*;
+pub(crate) use hardware::*;
 
 /// Text as hostile as an engine's log can be.
 pub(crate) fn nasty() -> String {
@@ -39,7 +40,7 @@ fn header(suite: &str) -> RunHeader {
         seed: 42,
         virtual_time: false,
         started: "2026-09-17T20:47:00Z".into(),
-        machine: hardware::Facts {
+        machine: crate::hardware::Facts {
             cuda: None,
             os: "linux".into(),
             kernel: "6.8.0".into(),
@@ -110,6 +111,7 @@ fn judgement(verdict: Verdict, class: Option<&str>, message: Option<&str>) -> Ju
         bounds: vec![],
         decided_by: None,
         warnings: vec![],
+        suspects: vec![],
     }
 }
 
@@ -179,6 +181,7 @@ fn judge_by_floor(
         }],
         decided_by: Some(0),
         warnings: vec![],
+        suspects: vec![],
     }
 }
 

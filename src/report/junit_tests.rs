@@ -249,3 +249,35 @@ fn rich_reads_in_junitparser_with_the_right_counts() {
     assert_eq!(counts(7), [3, 15, 2, 0, 0, 15]);
     assert!(count(0, "metrics") > 300);
 }
+
+#[test]
+fn what_was_seen_of_the_hardware_is_a_property_and_a_line() {
+    let record = fixture::throttled();
+    let line =
+        "hardware                 8 GPUs · 5 000 W · 98 % busy · SM clock 1 290 to 1 980 MHz";
+    let rich = render(&record, Dialect::Rich);
+    let name = format!("name=\"{}\"", record.header.cells[fixture::hot_cell(&record)].id);
+    let case = rich.split("<testcase ").find(|case| case.contains(&name)).unwrap();
+    for (property, value) in [
+        ("hardware.power.mean", "5000"),
+        ("hardware.sm-clock.min", "1290"),
+        ("hardware.temperature.max", "91"),
+        ("hardware.memory.max", "140874927308"),
+        ("hardware.throttled", "0.62"),
+        ("hardware.cpu.mean", "0.12"),
+    ] {
+        let property = format!("<property name=\"{property}\" value=\"{value}\"/>");
+        assert!(case.contains(&property), "{property} in {case}");
+    }
+    let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the samples";
+    let message = case.split("message=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(message.ends_with(said), "{message}");
+    assert_eq!(
+        case.matches(said).count(),
+        2,
+        "in the attribute and in the text, not as a warning too"
+    );
+    for text in [rich.as_str(), &render(&record, Dialect::Strict)] {
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -15,6 +15,7 @@ use super::count::{inconclusive_fails, last_line};
 use super::engine;
 use super::figure::{self, Headline};
 use super::grid::{self, Block, Sheet};
+use super::hardware;
 use super::message;
 use super::part;
 use super::rounds;
@@ -279,6 +280,7 @@ fn details(record: &RunRecord, out: &mut Budget) {
             .iter()
             .map(|figure| markdown(&format!("{} {}", figure.metric, figure.text())))
             .chain(engine::words(outcome).map(|words| format!("engine: {words}")))
+            .chain(hardware::words(outcome).map(|words| markdown(&format!("hardware: {words}"))))
             .chain(rounds::lines(record, at).iter().map(|line| markdown(line)))
             .collect();
         out.push(&format!(
@@ -328,6 +330,15 @@ mod tests {
     #[test]
     fn variants_are_compared() {
         insta::assert_snapshot!(render(&fixture::compare()));
+    }
+
+    #[test]
+    fn what_was_seen_of_the_hardware_stands_with_the_figures() {
+        let text = render(&fixture::throttled());
+        let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the samples\n";
+        let first = text.split("\n## Warnings").next().unwrap();
+        assert_eq!(first.matches(said).count(), 1, "{first}");
+        assert!(text.contains("<br>hardware: 8 GPUs · 5 000 W · "), "{text}");
     }
 
     #[test]

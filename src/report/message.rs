@@ -178,8 +178,10 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
         out.extend(of_quarantine(planned));
     }
     for warning in cell_warnings(outcome) {
-        // A check that only warns is one of them.
-        if warning != said && !out.iter().any(|told| told == &format!("check: {warning}")) {
+        // The message may have it at its end. A check that only warns is one of them.
+        if !said.contains(warning.as_str())
+            && !out.iter().any(|told| told == &format!("check: {warning}"))
+        {
             out.push(format!("warning: {warning}"));
         }
     }

@@ -17,6 +17,7 @@ pub mod files;
 pub mod fit;
 pub mod github;
 pub mod grid;
+pub mod hardware;
 pub mod html;
 pub mod json;
 pub mod junit;

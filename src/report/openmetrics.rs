@@ -9,10 +9,11 @@ use std::fmt::Write;
 use crate::judge::Verdict;
 use crate::measure::{Base, Metric};
 use crate::record::RunRecord;
-use crate::record::run_record::PlannedCellRecord;
+use crate::record::run_record::{CellOutcome, PlannedCellRecord};
 
 use super::case::verdict_name;
 use super::figure;
+use super::hardware::{self, Unit};
 use super::ratio;
 use super::sanitise::line;
 
@@ -286,6 +287,27 @@ fn cell(record: &RunRecord, at: usize, labels: &str, extent: Extent, all: &mut F
         if told.insert(labels.clone()) {
             all.gauge(&relative, &labels, estimate.value);
         }
+    }
+    if extent == Extent::All {
+        of_hardware(outcome, labels, all);
+    }
+}
+
+/// What was seen of a cell's hardware.
+fn of_hardware(outcome: &CellOutcome, labels: &str, all: &mut Families) {
+    for reading in hardware::readings(outcome) {
+        let (unit, per) = match reading.unit {
+            Unit::Watt => ("watts", 1.0),
+            Unit::Megahertz => ("hertz", 1e-6),
+            Unit::Celsius => ("celsius", 1.0),
+            Unit::Byte => ("bytes", 1.0),
+            Unit::Share => ("ratio", 1.0),
+            Unit::Count => ("", 1.0),
+        };
+        let suffix = if unit.is_empty() { String::new() } else { format!("_{unit}") };
+        let name = format!("tokgate_{}{suffix}", identifier(reading.name));
+        let named = Named { name, unit, help: reading.help.to_owned(), per };
+        all.gauge(&named, labels, reading.value);
     }
 }
 

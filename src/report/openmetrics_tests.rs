@@ -208,3 +208,42 @@ fn a_very_large_run_says_that_figures_are_left_out() {
     assert!(counts.len() < 2_000 && counts.contains(incomplete));
     assert_eq!(read(&counts)["tokgate_cells"].len(), 8);
 }
+
+#[test]
+fn what_was_seen_of_the_hardware_is_in_base_units() {
+    let record = fixture::throttled();
+    let families = read(&render(&record));
+    let planned = &record.header.cells[fixture::hot_cell(&record)];
+    let concurrency = planned.axes[1].1.to_string();
+    let of = |family: &str| {
+        let samples = families.get(family).unwrap_or_else(|| panic!("{family}"));
+        let own = samples
+            .iter()
+            .find(|(labels, _)| labels["context"] == "8K" && labels["concurrency"] == concurrency);
+        own.unwrap().1
+    };
+    let names: Vec<&str> =
+        families.keys().filter_map(|name| name.strip_prefix("tokgate_hardware_")).collect();
+    assert_eq!(
+        names,
+        [
+            "cpu_mean_ratio",
+            "ecc_corrected",
+            "ecc_uncorrected",
+            "host_memory_max_bytes",
+            "memory_max_bytes",
+            "power_capped_ratio",
+            "power_mean_watts",
+            "sm_clock_mean_hertz",
+            "sm_clock_min_hertz",
+            "suspects",
+            "temperature_max_celsius",
+            "throttled_ratio",
+            "utilisation_mean_ratio",
+            "xid",
+        ]
+    );
+    assert_eq!(of("tokgate_hardware_sm_clock_min_hertz"), 1.29e9);
+    assert_eq!(of("tokgate_hardware_throttled_ratio"), 0.62);
+    assert_eq!(of("tokgate_hardware_power_mean_watts"), 5000.0);
+}

@@ -30,6 +30,7 @@ mod sharded;
 mod simulated;
 mod slowed;
 mod telemetry;
+mod suspect;
 mod told;
 mod upgrades;
 mod variants;

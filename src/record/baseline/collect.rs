@@ -99,7 +99,7 @@ pub fn collect(record: &RunRecord) -> Result<Collected, Uncollected> {
             CellState::Unfit { .. } => {}
             CellState::Measured(measured) => {
                 let faults = Faults::of(&measured.checks);
-                if faults.invalid || faults.degraded {
+                if faults.invalid || faults.degraded || outcome.judgement.is_of_hardware() {
                     refuse(outcome.judgement.message.as_deref().unwrap_or("it does not count"));
                     continue;
                 }

@@ -195,7 +195,8 @@ fn lack(outcome: &CellOutcome) -> Option<String> {
         CellState::Measured(measured) => {
             let faults = Faults::of(&measured.checks);
             let why = || outcome.judgement.message.clone().unwrap_or_default();
-            (faults.invalid || faults.degraded).then(|| format!("does not count: {}", why()))
+            let spoilt = faults.invalid || faults.degraded || outcome.judgement.is_of_hardware();
+            spoilt.then(|| format!("does not count: {}", why()))
         }
     }
 }

@@ -4,15 +4,18 @@
 //! the pairs tell its noise. It is a case of its own with a limit of its own; a shard, which has some of
 //! the cells only, does not judge it.
 
+use std::collections::BTreeSet;
+
 use super::{Rounds, Sight, extendable};
+use crate::hardware::blame::told;
 use crate::judge::paired::{Order, fit, order, over_cells};
 use crate::judge::power::{Design, Question, SURELY, smallest_loss};
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, NoData, Side, Verdict, limit};
 use crate::measure::metric::Direction;
 use crate::measure::{Check, Fault};
 use crate::record::run_record::{
-    BoundJudgement, CellState, CompareOutcome, CompareRecord, Judgement, PlannedCellRecord,
-    RunRecord, VariantRecord,
+    BoundJudgement, CellOutcome, CellState, CompareOutcome, CompareRecord, Judgement,
+    PlannedCellRecord, RunRecord, VariantRecord,
 };
 use crate::record::wording;
 use crate::suite::model::InconclusivePolicy;
@@ -52,7 +55,10 @@ pub(in crate::record) fn compared(
         Ok((cells, ratios)) => {
             let shown = ratios.iter().map(|(_, ratio)| ratio.exp()).collect();
             let (judgement, found) = match mean(record, compare, &ratios) {
-                Ok(mean) => (judged(record, compare, cells, &mean), Some(mean)),
+                Ok(mean) => {
+                    let sides = one_sided(record, all);
+                    (judged(record, compare, cells, &mean, sides), Some(mean))
+                }
                 Err(why) => (unjudged(record, compare, "no-data", &why.to_string()), None),
             };
             CompareOutcome {
@@ -90,8 +96,8 @@ pub(in crate::record) fn compared(
 /// can run lacks nothing: it is in no mean.
 fn lack(record: &RunRecord, (own, twin): (usize, Option<usize>)) -> Option<Lack> {
     let both = [Some(own), twin];
-    let states: Vec<&CellState> =
-        both.iter().flatten().map(|at| &record.cells[*at].state).collect();
+    let cells: Vec<&CellOutcome> = both.iter().flatten().map(|at| &record.cells[*at]).collect();
+    let states: Vec<&CellState> = cells.iter().map(|cell| &cell.state).collect();
     if states.iter().all(|state| matches!(state, CellState::Unfit { .. })) {
         return None;
     }
@@ -113,6 +119,9 @@ fn lack(record: &RunRecord, (own, twin): (usize, Option<usize>)) -> Option<Lack>
             }
             CellState::NotRun { .. } => {}
         }
+    }
+    if let Some(spoilt) = cells.iter().find(|cell| cell.judgement.is_of_hardware()) {
+        return none(spoilt.judgement.message.as_deref().unwrap_or_default());
     }
     states.iter().find_map(|state| match state {
         CellState::NotRun { reason } => Some(Lack::Pending(reason.clone())),
@@ -187,7 +196,7 @@ fn cells(
             policy: &record.header.policy,
             gpus: record.gpus(planned),
             extendable: extendable(planned.kind),
-            rounds: Some(Rounds { own: &own, others: &others, reference: false }),
+            rounds: Some(Rounds { own: &own, others: &others, reference: false, suspects: &[] }),
         };
         let metrics = metrics(planned, compare);
         let mut sum: Vec<f64> = vec![0.0; compare.pairs as usize];
@@ -220,6 +229,7 @@ fn shown(message: String) -> Judgement {
         bounds: Vec::new(),
         decided_by: None,
         warnings: Vec::new(),
+        suspects: Vec::new(),
     }
 }
 
@@ -264,14 +274,59 @@ fn unjudged(record: &RunRecord, compare: &CompareRecord, class: &str, why: &str)
         bounds: bounds.into_iter().collect(),
         decided_by: None,
         warnings: Vec::new(),
+        suspects: Vec::new(),
     }
 }
 
-fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, mean: &Mean) -> Judgement {
+/// The compared cells in which hardware was suspect of one variant alone, in words.
+fn one_sided(record: &RunRecord, all: &[(usize, Option<usize>)]) -> Option<String> {
+    let rounds = |at: usize| -> BTreeSet<Option<u32>> {
+        record.cells[at].judgement.suspects.iter().map(|suspected| suspected.round).collect()
+    };
+    let alone = |one: usize, other: usize| rounds(one).difference(&rounds(other)).next().copied();
+    let mut count = 0;
+    let mut first = None;
+    for (own, twin) in all {
+        let Some(twin) = *twin else { continue };
+        let found = alone(*own, twin).map(|round| (*own, round));
+        let Some((at, round)) = found.or_else(|| Some((twin, alone(twin, *own)?))) else {
+            continue;
+        };
+        count += 1;
+        first.get_or_insert((at, round));
+    }
+    let (at, round) = first?;
+    let planned = &record.header.cells[at];
+    let suspects = record.cells[at].judgement.suspects.iter();
+    let words = suspects.filter(|it| it.round == round).map(|it| it.suspicion.words.as_str());
+    let place =
+        round.map(|round| wording::of_several("pair", &[round as usize], planned.rounds as usize));
+    Some(format!(
+        "hardware was suspect of one variant alone in {count} of {} cells, first of {} in {} {}{}: {}",
+        all.len(),
+        planned.variant.as_deref().unwrap_or_default(),
+        planned.test,
+        planned.id,
+        place.map(|place| format!(" {place}")).unwrap_or_default(),
+        told(words),
+    ))
+}
+
+fn judged(
+    record: &RunRecord,
+    compare: &CompareRecord,
+    cells: usize,
+    mean: &Mean,
+    sides: Option<String>,
+) -> Judgement {
     let policy = &record.header.policy;
     let Mean { estimate, bound, sees } = *mean;
     let found = limit::judge(&estimate, &bound);
-    let message = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
+    let line = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
+    let message = match sides {
+        Some(sides) => format!("{line}; {sides}"),
+        None => line.clone(),
+    };
     if record.header.shard.is_some() {
         return shown(elsewhere(&message));
     }
@@ -286,10 +341,11 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, mean: &Mean
             verdict: found,
             estimate: Some(estimate),
             sees: Some(sees),
-            message: message.clone(),
+            message: line.clone(),
         }],
         decided_by: Some(0),
         warnings,
+        suspects: Vec::new(),
     };
     let by_policy = |estimate: &Estimate| match policy.inconclusive {
         InconclusivePolicy::Warn | InconclusivePolicy::Fail => {

@@ -1,9 +1,11 @@
-//! What a policy makes of a cell that is in doubt, that passed, or of which nothing is expected.
+//! What a policy makes of a cell that is in doubt, that passed, or of which nothing is expected, and what a
+//! quarantine makes of any.
 
 use super::{Sight, binds, over};
-use crate::judge::{BoundVerdict, Verdict};
+use crate::judge::{BoundVerdict, Verdict, lattice};
 use crate::measure::Fault;
-use crate::record::run_record::Judgement;
+use crate::record::run_record::{Judgement, PlannedCellRecord};
+use crate::record::wording;
 use crate::suite::model::{InconclusivePolicy, UnjudgedPolicy};
 
 impl Sight<'_> {
@@ -105,5 +107,33 @@ impl Sight<'_> {
             }
         }
         judgement.message = Some(words);
+    }
+}
+
+/// What a quarantine makes of a verdict; `covered`: the loss is not beyond what it covers.
+pub(super) fn quarantine(cell: &PlannedCellRecord, judgement: &mut Judgement, covered: bool) {
+    let Some(rule) = &cell.quarantine else { return };
+    let before = judgement.verdict;
+    judgement.verdict = lattice::quarantined(before, covered);
+    let message = judgement.message.clone().unwrap_or_default();
+    match judgement.verdict {
+        Verdict::Xfail => {
+            judgement.message = Some(format!("{}: {message}", wording::quarantine(rule)));
+        }
+        Verdict::Xpass => {
+            let words = format!("passes although {}", wording::quarantine(rule));
+            judgement.warnings.push(words.clone());
+            judgement.message = Some(words);
+        }
+        Verdict::Fail | Verdict::Inconclusive => {
+            if let Some(max) = rule.max_loss {
+                let most = wording::number(max * 100.0);
+                judgement.message = Some(format!(
+                    "{message}; the quarantine covers losses up to {most} % only ({})",
+                    rule.place
+                ));
+            }
+        }
+        Verdict::Pass | Verdict::Error | Verdict::Measured | Verdict::Skip => {}
     }
 }

@@ -111,7 +111,8 @@ impl Sight<'_> {
     fn theirs(&self, metric: Metric, variant: &VariantRecord) -> Result<Vec<f64>, String> {
         let unknown = || format!("{} has not been measured", variant.name);
         let others = self.rounds.map(|rounds| rounds.others).ok_or_else(unknown)?;
-        let Other { rounds, gpus, lack } = others.get(&variant.name).ok_or_else(unknown)?;
+        let Other { rounds, gpus, lack, suspects: _ } =
+            others.get(&variant.name).ok_or_else(unknown)?;
         match lack {
             None | Some(Lack::Waits(None)) => {}
             Some(Lack::Waits(Some(why)) | Lack::Useless(why)) => {

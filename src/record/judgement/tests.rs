@@ -8,6 +8,7 @@ use crate::measure::{Check, Observations};
 use crate::record::run_record::QuarantineRecord;
 use crate::suite::model::{HardwareFault, InconclusivePolicy, Place, UnjudgedPolicy};
 
+mod hardware;
 mod launches;
 mod pairs;
 mod relative;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::{PlannedCellRecord, RunHeader, VariantRecord};
+use crate::hardware::blame::Peers;
 
 /// What a record remembers of its header. Two records are equal whatever they remember.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +15,8 @@ pub struct Kin {
     known: OnceLock<Arc<Known>>,
     /// How many of the compared cells, from the first, are known to have figures on both sides.
     pub(in crate::record) settled: usize,
+    /// Clocks of the cells of each test of a launch, once it has stopped: by launch and test.
+    pub(super) clocks: HashMap<usize, Arc<HashMap<String, Peers>>>,
 }
 
 impl PartialEq for Kin {
@@ -35,6 +38,8 @@ pub(in crate::record) struct Known {
     pub(in crate::record) compared: Vec<(usize, Option<usize>)>,
     /// For each cell its place in `compared`.
     pub(in crate::record) place: HashMap<usize, usize>,
+    /// The cells of each launch.
+    pub(super) launches: Vec<Vec<usize>>,
 }
 
 impl Kin {
@@ -52,7 +57,8 @@ impl Kin {
 
 impl Known {
     fn of(header: &RunHeader) -> Known {
-        let mut known = Known::default();
+        let mut known =
+            Known { launches: vec![Vec::new(); header.launches.len()], ..Known::default() };
         let mut seen: HashMap<(&str, &str), usize> = HashMap::new();
         for (index, cell) in header.cells.iter().enumerate() {
             let next = known.families.len();
@@ -62,6 +68,9 @@ impl Known {
             }
             known.families[family].push(index);
             known.family.push(family);
+            if let Some(cells) = known.launches.get_mut(cell.launch) {
+                cells.push(index);
+            }
             known.variants |= variants_of(cell).next().is_some();
         }
         let Some(compare) = &header.compare else { return known };

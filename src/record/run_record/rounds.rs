@@ -47,18 +47,25 @@ impl RunRecord {
         }
         self.cells[index].state = state.clone();
         self.cells[index].seconds = seconds;
-        self.cells[index].judgement = self.judge(index, state);
+        if self.judge_again(index) {
+            self.compare_all();
+        }
+    }
+
+    /// Judges a cell by its facts, and those that are held against it; says whether it is in the mean ratio,
+    /// which is then another.
+    pub(super) fn judge_again(&mut self, index: usize) -> bool {
+        self.cells[index].judgement = self.judge(index, &self.cells[index].state);
         let known = self.kin.of(&self.header);
         if !known.variants {
-            return;
+            return false;
         }
         for dependent in known.dependents(&self.header, index) {
             self.cells[dependent].judgement = self.judge(dependent, &self.cells[dependent].state);
         }
-        if let Some(place) = known.place.get(&index) {
-            self.kin.settled = self.kin.settled.min(*place);
-            self.compare_all();
-        }
+        let Some(place) = known.place.get(&index) else { return false };
+        self.kin.settled = self.kin.settled.min(*place);
+        true
     }
 
     /// What the mean ratio of all cells comes to as things stand.
@@ -100,12 +107,17 @@ impl RunRecord {
         let cell = &self.header.cells[index];
         let own = measured(self.cells.get(index).map_or(&[][..], |outcome| &outcome.rounds[..]));
         let others = self.others(index);
+        let suspects = match own.is_empty() {
+            true => self.suspicions(index, &[figures_of(state)]),
+            false => self.suspicions(index, &own),
+        };
+        let reference = self.is_reference(index);
         judgement::judge_rounds(
             cell,
             state,
             &self.header.policy,
             self.gpus(cell),
-            Rounds { own: &own, others: &others, reference: self.is_reference(index) },
+            Rounds { own: &own, others: &others, reference, suspects: &suspects },
         )
     }
 
@@ -131,8 +143,11 @@ impl RunRecord {
                 && let Some(outcome) = self.cells.get(twin)
             {
                 let gpus = self.gpus(&self.header.cells[twin]);
-                let other = Other { rounds: figures(outcome), gpus, lack: lack(&outcome.state) };
-                found.insert(variant.name.clone(), other);
+                let rounds = figures(outcome);
+                let suspects = self.suspicions(twin, &rounds);
+                let lack = lack(&outcome.state)
+                    .or_else(|| judgement::hardware::lack(&self.header.policy, &suspects));
+                found.insert(variant.name.clone(), Other { rounds, gpus, lack, suspects });
             }
         }
         found

@@ -21,6 +21,7 @@ use super::heat::{limit_words, room_words};
 use super::markup::{Markup, put};
 use super::{class_of, spark, whole_numbers};
 
+mod hardware;
 mod rounds;
 
 /// How much is told of a cell.
@@ -79,6 +80,7 @@ pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
             if let Some(measured) = figure::measurement(outcome) {
                 Cell { record, planned, outcome, measured }.tell(out);
             }
+            hardware::tell(out, record, at);
             if let CellState::Broken { message, .. } = &outcome.state {
                 let printed: Vec<&str> = message.lines().skip(1).collect();
                 if !printed.is_empty() {

@@ -72,6 +72,68 @@ pub fn series(out: &mut Markup, values: &[f64], limit: Option<f64>) {
     put!(out, "</svg>");
 }
 
+/// A line among several: points in equal steps over a part of the width.
+#[derive(Debug, Clone, Copy)]
+pub struct Strand<'a> {
+    /// Which colour of the style sheet.
+    pub colour: usize,
+    /// Where it begins, as a share of the width.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+    /// Its values.
+    pub points: &'a [f32],
+}
+
+/// Points that all lines of a drawing have together at most: there may be many drawings on a page.
+const MOST_IN_ALL: usize = 240;
+/// And at least so many each.
+const LEAST_OF_ONE: usize = 12;
+
+/// Several lines from 0 at the bottom to `top`.
+pub fn strands(out: &mut Markup, strands: &[Strand<'_>], top: f64) {
+    let top = if top.is_finite() && top > 0.0 { top } else { 1.0 };
+    let y = |value: f64| HEIGHT - 4.0 - (value / top).clamp(0.0, 1.0) * (HEIGHT - 8.0);
+    let most = (MOST_IN_ALL / strands.len().max(1)).max(LEAST_OF_ONE);
+    open(out);
+    let mut begun = 0.0;
+    for strand in strands {
+        if strand.from > begun {
+            begun = strand.from;
+            put!(out, "<polyline class=\"part\" points=\"");
+            out.points([(begun * WIDTH, 0.0), (begun * WIDTH, HEIGHT)]);
+            put!(out, "\"/>");
+        }
+    }
+    for strand in strands {
+        let values = thinned(strand.points, most);
+        let step = (strand.to - strand.from) * WIDTH / values.len().max(1) as f64;
+        let x = |at: usize| strand.from * WIDTH + (at as f64 + 0.5) * step;
+        let drawn: Vec<(f64, f64)> =
+            values.iter().enumerate().map(|(at, value)| (x(at), y(*value))).collect();
+        put!(out, "<polyline class=\"line g" (strand.colour) "\" points=\"");
+        out.points(corners(&drawn));
+        put!(out, "\"/>");
+    }
+    put!(out, "</svg>");
+}
+
+/// At most so many values: means of neighbours.
+fn thinned(points: &[f32], most: usize) -> Vec<f64> {
+    let size = points.len().div_ceil(most.max(1)).max(1);
+    let mean = |part: &[f32]| part.iter().map(|v| f64::from(*v)).sum::<f64>() / part.len() as f64;
+    points.chunks(size).map(mean).filter(|value| value.is_finite()).collect()
+}
+
+/// Points of a line without those inside of a level stretch, which look the same.
+fn corners(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let level = |at: usize| {
+        let near = |other: usize| (points[at].1 - points[other].1).abs() < 0.25;
+        at > 0 && at + 1 < points.len() && near(at - 1) && near(at + 1)
+    };
+    (0..points.len()).filter(|at| !level(*at)).map(|at| points[at]).collect()
+}
+
 /// How samples are distributed: least, greatest, and the share of each of equal steps of ratio.
 pub fn distribution(observations: &Observations) -> Option<(f64, f64, Vec<f64>)> {
     let counted: Vec<(f64, u64)> = match observations {
@@ -133,6 +195,26 @@ fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_lines_take_little_room_and_keep_their_shape() {
+        let drop: Vec<f32> = (0..60).map(|at| if at < 30 { 1980.0 } else { 1290.0 }).collect();
+        let strand = |colour| Strand { colour, from: 0.0, to: 1.0, points: &drop };
+        let draw = |strands: &[Strand<'_>]| {
+            let mut out = Markup::default();
+            super::strands(&mut out, strands, 1980.0);
+            out.finish()
+        };
+        let one = draw(&[strand(0)]);
+        assert!(one.contains("points=\"2.7,4 157.3,4 162.7,23.5 317.3,23.5\""), "{one}");
+        let eight = draw(&[0, 1, 2, 3, 4, 5, 6, 7].map(strand));
+        assert!(eight.len() < 1_000 && eight.contains("class=\"line g7\""), "{eight}");
+        let halves = [(0.0, 0.5), (0.5, 1.0)].map(|(from, to)| Strand { from, to, ..strand(0) });
+        assert_eq!(draw(&halves).matches("class=\"part\" points=\"160,0 160,64\"").count(), 1);
+        let odd = [Strand { points: &[f32::NAN, f32::INFINITY, -1.0], ..strand(0) }];
+        assert!(!draw(&odd).contains("NaN"));
+        assert!(draw(&[]).ends_with("</svg>"));
+    }
 
     #[test]
     fn a_distribution_has_all_of_its_samples_and_shows_the_rare_ones() {

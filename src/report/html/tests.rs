@@ -8,6 +8,7 @@ use super::*;
 use crate::judge::Verdict;
 use crate::measure::Base;
 use crate::measure::metric::Stat;
+use crate::record::run_record::Suspected;
 use crate::report::fixture;
 
 fn parsed(page: &str) -> Html {
@@ -211,6 +212,15 @@ fn everywhere(text: &str) -> RunRecord {
             measured.warnings = vec![own()];
             measured.checks.iter_mut().for_each(|check| check.message = own());
             measured.failures.values_mut().for_each(|failure| failure.1 = own());
+            let mut seen = fixture::telemetry(Some(3));
+            seen.notes = vec![own()];
+            for gpu in &mut seen.gpus {
+                (gpu.name, gpu.foreign, gpu.lost) = (own(), vec![own()], Some(own()));
+            }
+            for suspicion in crate::hardware::blame::suspicions(&seen, None, 0) {
+                outcome.judgement.suspects.push(Suspected { round: Some(0), suspicion });
+            }
+            measured.telemetry = Some(Box::new(seen));
         }
     }
     record.cells[4].state =
@@ -293,6 +303,59 @@ fn a_link_leads_to_the_web_or_is_text() {
     for address in ["javascript:alert(1)", "data:text/html,x", "JIRA-7", "https://a b", "//x"] {
         assert!(!of(address).contains("<a"), "{address}");
     }
+}
+
+#[test]
+fn the_hardware_of_a_cell_is_drawn_with_a_line_for_each_gpu_and_said_in_words() {
+    let record = fixture::throttled();
+    let page = render(&record);
+    let html = parsed(&page);
+    let panel = all(&html, &format!("article#c{}", fixture::hot_cell(&record)))[0];
+    let told = text(&panel);
+    for part in [
+        "! suspect GPU 3 throttled by heat in 62 % of the samples",
+        "power 625 W , a line for each GPU",
+        "SM clock 1 290 to 1 980 MHz , a line for each GPU",
+        "temperature 60 to 91 °C",
+        "utilisation 97 to 99 %",
+        "GPU memory 131 GiB",
+        "host CPU 11 to 13 %",
+        "host memory 212 GiB",
+        "at its power cap in 30 % of the samples; throttled by heat in 62 % of the samples",
+    ] {
+        let plain = told.replace(" ,", ",");
+        assert!(plain.contains(&part.replace(" ,", ",")), "{part} in {told}");
+    }
+    let lines = |class: &str| panel.select(&Selector::parse(class).unwrap()).count();
+    assert_eq!(
+        (lines(".spark .g3"), lines(".spark .g0")),
+        (5, 7),
+        "five of each GPU, two of the host"
+    );
+    assert_eq!(lines(".gpus tbody tr"), 8);
+    let fine = text(&all(&html, &format!("article#c{}", fixture::hot_cell(&record) - 1))[0]);
+    assert!(fine.contains("The hardware meanwhile") && !fine.contains("suspect"), "{fine}");
+    assert!(!render(&fixture::page_with_a_loss()).contains("The hardware meanwhile"));
+}
+
+/// Each cell of ten thousand with telemetry of eight GPUs: what needs an eye is drawn, and the rest told.
+#[test]
+fn a_large_page_draws_the_hardware_of_what_needs_an_eye() {
+    let mut record = fixture::throttled();
+    let (planned, outcome) = (record.header.cells[10].clone(), record.cells[10].clone());
+    for step in 0..9_926u64 {
+        let mut planned = planned.clone();
+        planned.axes[0].1 = crate::suite::model::AxisValue::Tokens(2048 + 1024 * (step / 100));
+        planned.axes[1].1 = crate::suite::model::AxisValue::Integer(1000 + (step % 100) as i64);
+        planned.id = format!("context={},concurrency={}", planned.axes[0].1, planned.axes[1].1);
+        record.header.cells.push(planned);
+        record.cells.push(outcome.clone());
+    }
+    let page = render(&record);
+    assert!(page.len() < 10_000_000, "{}", page.len());
+    let tables = page.matches("class=\"figures gpus\"").count();
+    assert_eq!(tables, 1, "the cell that fails");
+    assert!(page.matches("The hardware meanwhile").count() > tables);
 }
 
 #[test]
