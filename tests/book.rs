@@ -4,7 +4,7 @@
 //! Each page is followed in a temporary folder with the `suites/` of the project in it, from its first block to its last. A
 //! `console` block has commands behind `$ ` with what each prints; a line `…` stands for any number of lines. A command that
 //! does not exit 0 has `echo $?` below it. An `sh` block is a script. What is unlike in every run or on every machine (processor,
-//! run ids, dates) is taken as alike. `TOKGATE_BLESS=1 cargo test --test tests book::` writes outputs that differ anew; read
+//! run ids, dates, how long a run took) is taken as alike. `TOKGATE_BLESS=1 cargo test --test tests book::` writes outputs that differ anew; read
 //! them before they are committed.
 //!
 //! A comment above a block says what else it is:
@@ -20,7 +20,7 @@
 #![allow(clippy::unwrap_used, reason = "what can't be read fails the test")]
 
 mod links;
-mod pages;
+pub mod pages;
 mod shell;
 
 use std::collections::BTreeSet;
@@ -99,7 +99,11 @@ fn every_toml_on_a_page_can_be_read() {
                 let mut rest = whole.lines();
                 for line in block.text.lines().filter(|line| !line.trim().is_empty()) {
                     let found = rest.any(|it| it == line);
-                    assert!(found, "{}:{}: not in {path}, or not in this order: {line}", page.name, block.line);
+                    assert!(
+                        found,
+                        "{}:{}: not in {path}, or not in this order: {line}",
+                        page.name, block.line
+                    );
                 }
             } else if block.marked("file:").is_none() && block.text.starts_with("version = 1") {
                 let ran = Project::with(&block.text).tokgate(&["check", "suite.toml"]).exits(0);
@@ -121,10 +125,16 @@ fn a_page_that_is_old_is_told_and_written_anew() {
     let page = "# A\n\n<!-- generated: exit-codes -->\n\n| 0 | fine |\n\n<!-- /generated -->\n";
     let path = project.file("docs/a.md", page);
     let refused = project.tokgate(&["manual", "--check"]).exits(20);
-    assert!(refused.stderr.contains("docs/a.md is not what this version writes"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("docs/a.md is not what this version writes"),
+        "{}",
+        refused.stderr
+    );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), page);
     assert_eq!(project.tokgate(&["manual"]).exits(0).stdout, "docs/a.md\n");
-    assert!(std::fs::read_to_string(&path).unwrap().contains("| 33 | results could not be written |"));
+    assert!(
+        std::fs::read_to_string(&path).unwrap().contains("| 33 | results could not be written |")
+    );
     project.tokgate(&["manual", "--check"]).exits(0);
 }
 
@@ -132,7 +142,8 @@ fn a_page_that_is_old_is_told_and_written_anew() {
 fn the_guide_has_the_exit_codes_of_the_code() {
     let guide = Page::read("docs/guide.md").text;
     let generated = Page::read("docs/cli.md").text;
-    let (_, rows) = generated.split_once("| exit code | meaning | who acts |\n|---|---|---|\n").unwrap();
+    let (_, rows) =
+        generated.split_once("| exit code | meaning | who acts |\n|---|---|---|\n").unwrap();
     let rows: Vec<_> = rows.lines().take_while(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 12);
     for row in &rows {
@@ -185,12 +196,22 @@ fn every_page_is_a_chapter_and_every_chapter_a_page() {
 fn every_link_leads_somewhere() {
     let mut wrong = Vec::new();
     let mut seen = 0;
-    let others = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/SUMMARY.md", "fuzz/README.md", "tests/data/README.md"];
+    let others = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "docs/SUMMARY.md",
+        "fuzz/README.md",
+        "tests/data/README.md",
+    ];
     let others = others.into_iter().map(Page::read);
     for page in pages::book().into_iter().chain(others) {
         for link in links::links(&page.text) {
             seen += 1;
-            wrong.extend(links::problem(&page.name, &link).map(|why| format!("{}: {link}: {why}", page.name)));
+            wrong.extend(
+                links::problem(&page.name, &link)
+                    .map(|why| format!("{}: {link}: {why}", page.name)),
+            );
         }
     }
     assert!(seen > 80, "only {seen} links found: the reader of this test no longer reads");

@@ -55,11 +55,7 @@ pub struct Row {
 
 /// The table of exit codes as users read it.
 pub const TABLE: [Row; 12] = [
-    Row {
-        exits: &[Exit::Pass],
-        meaning: "every judged cell passed; warnings allowed",
-        acts: "",
-    },
+    Row { exits: &[Exit::Pass], meaning: "every judged cell passed; warnings allowed", acts: "" },
     Row {
         exits: &[Exit::Limit],
         meaning: "a limit was broken, or an engine degraded",

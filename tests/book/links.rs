@@ -84,9 +84,15 @@ fn a_link_that_leads_nowhere_is_seen() {
     assert_eq!(problem(page, "guide.md#9-results-and-exit-codes"), None);
     assert_eq!(problem(page, "#uninstalling"), None);
     assert_eq!(problem(page, "https://rustup.rs"), None);
-    for wrong in
-        ["gone.md", "guide.md#gone", "#gone", "../README.md", "https://rust up.rs", "https://x", "mailto:a"]
-    {
+    for wrong in [
+        "gone.md",
+        "guide.md#gone",
+        "#gone",
+        "../README.md",
+        "https://rust up.rs",
+        "https://x",
+        "mailto:a",
+    ] {
         assert!(problem(page, wrong).is_some(), "{wrong}");
     }
     let page = "[a](b.md) ![c](d.png) `[no](link)` [e][f]\n\n[f]: g.md#h\n";

@@ -64,7 +64,8 @@ impl Page {
     pub fn blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut open: Option<Block> = None;
-        for (event, range) in Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter() {
+        for (event, range) in Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter()
+        {
             match event {
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
                     let above = self.text[..range.start].trim_end().lines().next_back();
@@ -80,7 +81,8 @@ impl Page {
                 Event::Text(text) => {
                     if let Some(block) = &mut open {
                         block.text.push_str(&text);
-                        let start = if block.range.is_empty() { range.start } else { block.range.start };
+                        let start =
+                            if block.range.is_empty() { range.start } else { block.range.start };
                         block.range = start..range.end;
                     }
                 }

@@ -59,7 +59,8 @@ fn typed(project: &Project, command: &str, before: i32) -> (i32, String) {
     hear_signals();
     let tokgate = Path::new(env!("CARGO_BIN_EXE_tokgate")).parent().unwrap().to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths([tokgate].into_iter().chain(std::env::split_paths(&path))).unwrap();
+    let path =
+        std::env::join_paths([tokgate].into_iter().chain(std::env::split_paths(&path))).unwrap();
     let mut shell = Command::new("sh");
     shell
         .args(["-c", &format!("exec 2>&1\n(exit {before})\n{command}\n")])
@@ -68,7 +69,15 @@ fn typed(project: &Project, command: &str, before: i32) -> (i32, String) {
         .env("PATH", path)
         .env("HOME", project.path())
         .env("LC_ALL", "C.UTF-8");
-    for name in ["NO_COLOR", "CI", "CI_PROJECT_DIR", "COLUMNS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "TOKGATE_NVML"] {
+    for name in [
+        "NO_COLOR",
+        "CI",
+        "CI_PROJECT_DIR",
+        "COLUMNS",
+        "GITHUB_ACTIONS",
+        "GITHUB_STEP_SUMMARY",
+        "TOKGATE_NVML",
+    ] {
         shell.env_remove(name);
     }
     let output = shell.output().unwrap();
@@ -86,7 +95,9 @@ fn alike(expected: &str, output: &str) -> bool {
     rest = behind;
     let Some(last) = parts.pop() else { return rest.is_empty() };
     for part in parts {
-        let Some(at) = (0..=rest.len()).find(|at| rest[*at..].starts_with(part)) else { return false };
+        let Some(at) = (0..=rest.len()).find(|at| rest[*at..].starts_with(part)) else {
+            return false;
+        };
         rest = &rest[at + part.len()..];
     }
     rest.ends_with(last)
@@ -94,11 +105,25 @@ fn alike(expected: &str, output: &str) -> bool {
 
 /// A line without what differs from machine to machine and from run to run.
 fn everywhere_alike(line: &str) -> String {
-    let line: Vec<&str> = line
-        .split(" · ")
-        .map(|part| if part.ends_with(" cores)") || part.ends_with("1 core)") { "MACHINE" } else { part })
-        .collect();
+    let line: Vec<&str> =
+        line.split(" · ")
+            .map(|part| {
+                if part.ends_with(" cores)") || part.ends_with("1 core)") {
+                    "MACHINE"
+                } else {
+                    part
+                }
+            })
+            .collect();
     let line = line.join(" · ");
+    // How long a run took depends on the machine, in virtual time too where it was cut.
+    let line = match line.rsplit_once(" in ") {
+        Some((before, took)) if before.contains(" passed, ") => {
+            let behind = took.split_once(' ').map_or("", |(_, behind)| behind);
+            format!("{before} in TIME {behind}")
+        }
+        Some(_) | None => line,
+    };
     let words = line.split(' ').map(|word| {
         let bare = word.trim_end_matches([',', ')']);
         let hex = bare.len() == 12 && bare.chars().all(|c| c.is_ascii_hexdigit());
@@ -108,7 +133,13 @@ fn everywhere_alike(line: &str) -> String {
                 4 | 7 => c == '-',
                 _ => c.is_ascii_digit(),
             });
-        if hex { "RUN" } else if date { "DATE" } else { word }
+        if hex {
+            "RUN"
+        } else if date {
+            "DATE"
+        } else {
+            word
+        }
     });
     words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
 }
@@ -118,7 +149,11 @@ fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
-        if entry.path().is_dir() { copy(&entry.path(), &target) } else { std::fs::copy(entry.path(), target).map(drop).unwrap() }
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            std::fs::copy(entry.path(), target).map(drop).unwrap()
+        }
     }
 }
 
@@ -127,7 +162,15 @@ fn outputs_are_alike_where_only_time_and_place_differ() {
     assert!(alike("a\n…\nd\n", "a\nb\nc\nd\n"));
     assert!(alike("a\n…\nc\n…\n", "a\nb\nc\nd\n"));
     assert!(alike("a · AMD EPYC (2 cores) · b\n", "a · Xeon (64 cores) · b\n"));
-    assert!(alike("run 1eb40738bc93 of 2026-11-30T16:27:05Z\n", "run aaaaaaaaaaaa of 2027-01-02T00:00:00Z\n"));
+    assert!(alike(
+        "1 passed, 0 failed in 7.0s of virtual time\n",
+        "1 passed, 0 failed in 1m7s of virtual time\n"
+    ));
+    assert!(!alike("1 passed, 0 failed in 7.0s\n", "1 passed, 1 failed in 7.0s\n"));
+    assert!(alike(
+        "run 1eb40738bc93 of 2026-11-30T16:27:05Z\n",
+        "run aaaaaaaaaaaa of 2027-01-02T00:00:00Z\n"
+    ));
     assert!(!alike("a\n", "a\nb\n"));
     assert!(!alike("a\n…\nd\n", "a\nb\nc\n"));
     assert!(!alike("a\n…\nc\n…\n", "a\nb\nd\n"));

@@ -38,7 +38,10 @@ fn section(command: &Command, depth: usize, page: &mut String) {
     let own = |arg: &&Arg| {
         !arg.is_hide_set()
             && !arg.is_global_set()
-            && !matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong)
+            && !matches!(
+                arg.get_action(),
+                ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong
+            )
     };
     let own: Vec<_> = command.get_arguments().filter(own).collect();
     if !own.is_empty() {
@@ -97,11 +100,8 @@ fn spelled(arg: &Arg) -> String {
     if arg.get_action().takes_values() {
         let names = arg.get_value_names().unwrap_or_default();
         let names: Vec<_> = names.iter().map(|name| name.as_str().replace('|', "\\|")).collect();
-        value = if names.is_empty() {
-            arg.get_id().as_str().to_uppercase()
-        } else {
-            names.join(" ")
-        };
+        value =
+            if names.is_empty() { arg.get_id().as_str().to_uppercase() } else { names.join(" ") };
         if arg.get_num_args().is_some_and(|range| range.max_values() > 1)
             || (arg.is_positional() && matches!(arg.get_action(), ArgAction::Append))
         {
@@ -136,12 +136,31 @@ mod tests {
 
     fn command() -> Command {
         Command::new("tool")
-            .arg(Arg::new("quiet").short('q').long("quiet").global(true).help("Say less").action(ArgAction::SetTrue))
+            .arg(
+                Arg::new("quiet")
+                    .short('q')
+                    .long("quiet")
+                    .global(true)
+                    .help("Say less")
+                    .action(ArgAction::SetTrue),
+            )
             .subcommand(
                 Command::new("go")
                     .about("Goes somewhere")
-                    .arg(Arg::new("place").required(true).num_args(1..).value_name("PLACE").help("Where <to>"))
-                    .arg(Arg::new("how").long("how").value_parser(["walk", "run"]).default_value("walk").help("In which way"))
+                    .arg(
+                        Arg::new("place")
+                            .required(true)
+                            .num_args(1..)
+                            .value_name("PLACE")
+                            .help("Where <to>"),
+                    )
+                    .arg(
+                        Arg::new("how")
+                            .long("how")
+                            .value_parser(["walk", "run"])
+                            .default_value("walk")
+                            .help("In which way"),
+                    )
                     .arg(Arg::new("seed").short('s').long("seed").help("Seed [default: random]"))
                     .arg(Arg::new("secret").long("secret").hide(true)),
             )
@@ -161,8 +180,11 @@ mod tests {
         command.build();
         for below in visible(&command) {
             assert!(page.contains(&format!("## `tokgate {}`\n", below.get_name())));
-            for long in below.get_arguments().filter(|it| !it.is_hide_set()).filter_map(Arg::get_long) {
-                let known = page.contains(&format!("`--{long} ")) || page.contains(&format!("`--{long}`"));
+            for long in
+                below.get_arguments().filter(|it| !it.is_hide_set()).filter_map(Arg::get_long)
+            {
+                let known =
+                    page.contains(&format!("`--{long} ")) || page.contains(&format!("`--{long}`"));
                 assert!(known || long == "help", "{} --{long}", below.get_name());
             }
         }

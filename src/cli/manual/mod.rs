@@ -67,7 +67,10 @@ pub fn run(args: &Args) -> Exit {
             Ok(new) if new == text => {}
             Ok(_) if args.check => {
                 say(&format!("error: {} is not what this version writes", path.display()));
-                say(&format!("  help: `tokgate manual --out {}` writes it anew", args.out.display()));
+                say(&format!(
+                    "  help: `tokgate manual --out {}` writes it anew",
+                    args.out.display()
+                ));
                 exit = Exit::Suite;
             }
             Ok(new) => match std::fs::write(&path, new) {
@@ -105,8 +108,7 @@ pub fn filled(page: &str) -> Result<String, Unfilled> {
     while let Some((before, behind)) = rest.split_once(BEGIN) {
         let (name, behind) =
             behind.split_once(NAMED).ok_or_else(|| Unfilled::Open(first_line(behind)))?;
-        let (_, after) =
-            behind.split_once(END).ok_or_else(|| Unfilled::Open(name.to_owned()))?;
+        let (_, after) = behind.split_once(END).ok_or_else(|| Unfilled::Open(name.to_owned()))?;
         new.push_str(&format!("{before}{BEGIN}{name}{NAMED}\n{}\n{END}", part(name)?));
         rest = after;
     }
@@ -133,11 +135,7 @@ fn part(name: &str) -> Result<String, Unfilled> {
                 Service::Github | Service::Gitlab => "yaml",
                 Service::Jenkins => "groovy",
             };
-            Ok(format!(
-                "`{}`:\n\n```{language}\n{}```\n",
-                pipeline.path.display(),
-                pipeline.text
-            ))
+            Ok(format!("`{}`:\n\n```{language}\n{}```\n", pipeline.path.display(), pipeline.text))
         }
         _ => Err(unknown()),
     }

@@ -5,7 +5,8 @@ use crate::measure::metric::{CATALOGUE, Direction};
 
 /// Every metric with unit, direction, tests, forms and formula.
 pub fn metrics() -> String {
-    let mut table = "| metric | unit | better | of | forms | formula |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| metric | unit | better | of | forms | formula |\n|---|---|---|---|---|---|\n".to_owned();
     for entry in CATALOGUE {
         let better = match entry.better {
             Direction::Higher => "higher",
@@ -44,7 +45,9 @@ pub fn exit_codes() -> String {
 fn row(cells: &[&str]) -> String {
     let cells: Vec<_> = cells
         .iter()
-        .map(|cell| if cell.is_empty() { " ".to_owned() } else { format!(" {} ", cell.replace('|', "\\|")) })
+        .map(|cell| {
+            if cell.is_empty() { " ".to_owned() } else { format!(" {} ", cell.replace('|', "\\|")) }
+        })
         .collect();
     format!("|{}|\n", cells.join("|"))
 }
@@ -56,9 +59,14 @@ mod tests {
     #[test]
     fn tables_have_a_line_for_each_entry() {
         assert_eq!(metrics().lines().count(), CATALOGUE.len() + 2);
-        let ttft = "| `ttft` | ms | lower | prefill, decode, serve, command | suffix | t_1 − t_send |\n";
+        let ttft =
+            "| `ttft` | ms | lower | prefill, decode, serve, command | suffix | t_1 − t_send |\n";
         assert!(metrics().contains(ttft), "{}", metrics());
-        assert!(exit_codes().contains("\n| 12 | no cell selected; of two runs none in common | |\n"));
-        assert!(exit_codes().contains("\n| 130, 143, 129 | interrupted by SIGINT, SIGTERM, SIGHUP; "));
+        assert!(
+            exit_codes().contains("\n| 12 | no cell selected; of two runs none in common | |\n")
+        );
+        assert!(
+            exit_codes().contains("\n| 130, 143, 129 | interrupted by SIGINT, SIGTERM, SIGHUP; ")
+        );
     }
 }
