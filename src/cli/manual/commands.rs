@@ -169,7 +169,28 @@ mod tests {
 
     #[test]
     fn a_subcommand_has_usage_arguments_and_defaults() {
-        insta::assert_snapshot!(page(command()), @r"");
+        insta::assert_snapshot!(page(command()), @r"
+        ## `tool go`
+
+        Goes somewhere.
+
+        ```text
+        tool go [OPTIONS] <PLACE>...
+        ```
+
+        | argument | default | meaning |
+        |---|---|---|
+        | `PLACE…` | | Where \<to> (required) |
+        | `--how HOW` | `walk` | In which way: `walk`, `run` |
+        | `-s`, `--seed SEED` | random | Seed |
+
+        ## Flags of every subcommand
+
+        | argument | default | meaning |
+        |---|---|---|
+        | `-q`, `--quiet` | | Say less |
+        | `-h`, `--help` | | Print help |
+        ");
     }
 
     #[test]
