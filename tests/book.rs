@@ -120,6 +120,22 @@ fn generated_parts_are_what_this_version_writes() {
 }
 
 #[test]
+fn pipelines_on_the_page_are_those_that_init_writes() {
+    let page = Page::read("docs/upgrades.md").text;
+    let project = Project::new();
+    project.file("suites/vllm-upgrade.toml", "version = 1\n");
+    for (service, path) in [
+        ("github", ".github/workflows/tokgate.yml"),
+        ("gitlab", ".gitlab-ci.yml"),
+        ("jenkins", "Jenkinsfile"),
+    ] {
+        project.tokgate(&["init", "suites/vllm-upgrade.toml", "--ci", service]).exits(0);
+        let written = std::fs::read_to_string(project.path().join(path)).unwrap();
+        assert!(page.contains(&format!("\n{written}```\n")), "docs/upgrades.md has another {path}");
+    }
+}
+
+#[test]
 fn a_page_that_is_old_is_told_and_written_anew() {
     let project = Project::new();
     let page = "# A\n\n<!-- generated: exit-codes -->\n\n| 0 | fine |\n\n<!-- /generated -->\n";

@@ -1,5 +1,7 @@
 //! Pages of the book and the fenced blocks in them.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a reader of Markdown has many events")]
+
 use std::ops::Range;
 use std::path::Path;
 

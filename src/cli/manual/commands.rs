@@ -62,7 +62,7 @@ fn flags(arguments: &[&Arg], page: &mut String) {
         let help = help.unwrap_or_default();
         // Where no value stands for the default, the words do.
         let (help, told) = match help.rsplit_once(" [default: ") {
-            Some((help, told)) => (help, told.trim_end_matches(']').to_owned()),
+            Some((help, told)) => (help, told.strip_suffix(']').unwrap_or(told).to_owned()),
             None => (help.as_str(), String::new()),
         };
         let set: Vec<_> =
