@@ -205,7 +205,15 @@ fn every_page_is_a_chapter_and_every_chapter_a_page() {
     let chapters: BTreeSet<String> =
         links::links(&summary.text).into_iter().map(|link| format!("docs/{link}")).collect();
     let pages: BTreeSet<String> = pages::book().into_iter().map(|page| page.name).collect();
-    assert_eq!(chapters, pages);
+    let missing: Vec<_> = pages.difference(&chapters).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
+    let gone: Vec<_> = chapters.difference(&pages).collect();
+    assert!(gone.is_empty(), "docs/SUMMARY.md has {gone:?}, which are no pages");
+    let listed = links::links(&Page::read("docs/decisions/README.md").text).into_iter();
+    let listed: BTreeSet<String> = listed.map(|link| format!("docs/decisions/{link}")).collect();
+    let decisions = pages.iter().filter(|it| it.starts_with("docs/decisions/0"));
+    let unlisted: Vec<_> = decisions.filter(|it| !listed.contains(*it)).collect();
+    assert!(unlisted.is_empty(), "docs/decisions/README.md lacks {unlisted:?}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn every_subcommand_and_flag_on_a_page_exists() {
         for (at, _) in text.match_indices("tokgate ") {
             let rest = text[at + "tokgate ".len()..].split(['`', '\n']).next().unwrap();
             let before = text[..at].chars().next_back();
-            if !matches!(before, Some('`' | ' ' | '\n')) {
+            if !matches!(before, Some('`' | ' ' | '\n')) || rest.starts_with("--") {
                 continue;
             }
             let mut words = rest.split_whitespace();

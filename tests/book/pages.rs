@@ -130,6 +130,7 @@ impl Block {
         for line in lines {
             let line = line.strip_prefix("exec ").unwrap_or(&line).to_owned();
             let Some(rest) = line.trim().strip_prefix("tokgate ") else { continue };
+            let rest = rest.replace(" 2>&1", "");
             let rest = rest.split([';', '|', '>']).next().unwrap();
             let words = shell_words::split(rest.split(" && ").next().unwrap());
             // A comment is none to the splitter.
