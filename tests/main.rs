@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that can not go on panics.
 
+mod book;
 mod faults;
 mod fuzz;
 mod guide;

@@ -42,6 +42,77 @@ pub enum Exit {
     Signal(i32),
 }
 
+/// A line of [`TABLE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Those that it is about.
+    pub exits: &'static [Exit],
+    /// What happened, in Markdown.
+    pub meaning: &'static str,
+    /// Who has to do something, or what; empty where nobody has.
+    pub acts: &'static str,
+}
+
+/// The table of exit codes as users read it.
+pub const TABLE: [Row; 12] = [
+    Row { exits: &[Exit::Pass], meaning: "every judged cell passed; warnings allowed", acts: "" },
+    Row {
+        exits: &[Exit::Limit],
+        meaning: "a limit was broken, or an engine degraded",
+        acts: "the change's author",
+    },
+    Row {
+        exits: &[Exit::Doubt],
+        meaning: "inconclusive where policy says that this fails; warnings with `--deny-warnings`",
+        acts: "run more",
+    },
+    Row {
+        exits: &[Exit::NothingSelected],
+        meaning: "no cell selected; of two runs none in common",
+        acts: "",
+    },
+    Row {
+        exits: &[Exit::Suite],
+        meaning: "suite, filter or flag wrong; not those of the run to resume; shards that can't be merged",
+        acts: "the suite's author",
+    },
+    Row {
+        exits: &[Exit::Baseline],
+        meaning: "a baseline is missing, broken or of something else, or would be lowered without a reason; quarantine expired",
+        acts: "the suite's author",
+    },
+    Row {
+        exits: &[Exit::Mismatch],
+        meaning: "hardware or engine is not what the suite declares; the run to resume began on another machine; shards ran on different GPUs",
+        acts: "the runner's owner",
+    },
+    Row {
+        exits: &[Exit::Engine],
+        meaning: "engine could not be started, or died; a shard is missing; tokgate itself broke (its message says so)",
+        acts: "infrastructure; CI may retry",
+    },
+    Row {
+        exits: &[Exit::Invalid],
+        meaning: "measurement invalid; the tool of a command test failed, or its result is none",
+        acts: "the runner's owner",
+    },
+    Row {
+        exits: &[Exit::TimeLimit],
+        meaning: "time limit reached before all cells ran",
+        acts: "resume",
+    },
+    Row {
+        exits: &[Exit::Unwritten],
+        meaning: "results could not be written",
+        acts: "the runner's owner",
+    },
+    Row {
+        exits: &[Exit::Signal(2), Exit::Signal(15), Exit::Signal(1)],
+        meaning: "interrupted by SIGINT, SIGTERM, SIGHUP; reports still written",
+        acts: "",
+    },
+];
+
 impl Exit {
     /// The code.
     pub fn code(self) -> u8 {

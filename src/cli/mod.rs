@@ -24,6 +24,7 @@ mod junit;
 mod limit;
 mod list;
 mod lock;
+pub mod manual;
 mod merge;
 mod offer;
 mod onlooker;
@@ -174,6 +175,9 @@ enum Command {
     Sim(crate::sim::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    /// Write the generated parts of the pages in docs/
+    #[command(hide = true)]
+    Manual(manual::Args),
 }
 
 /// Writes to stdout. A reader that closes early, `| head`, has what it wants.
@@ -254,5 +258,6 @@ fn carry_out(cli: Cli) -> ExitCode {
         Command::Probe(args) => probe::run(&args).into(),
         Command::Sim(args) => crate::sim::main(args),
         Command::Completions(args) => completions::run(&args).into(),
+        Command::Manual(args) => manual::run(&args).into(),
     }
 }
