@@ -17,7 +17,7 @@ mod kin;
 mod starts;
 pub use compare::{CompareOutcome, CompareRecord, NoiseRecord, Round, VariantRecord};
 pub use kin::Kin;
-pub use starts::EngineStart;
+pub use starts::{EngineStart, started_again};
 
 /// What is known before the first launch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -475,7 +475,7 @@ impl RunRecord {
                 outcome.began(*round, log.as_deref());
                 // A second start of the same launch: its cells have another chance.
                 if let Some(failure) = outcome.failure.take() {
-                    let words = format!("started again after: {}", failure.message);
+                    let words = format!("{}{}", starts::RESUMED, failure.message);
                     outcome.warnings.push(words);
                     self.mark_unfinished(Some(*launch), NOT_RUN);
                 }

@@ -25,7 +25,10 @@ use super::rounds;
 use super::sanitise::{cut, line};
 
 pub(super) mod attachment;
+mod earlier;
 mod overall;
+
+pub use earlier::Earlier;
 
 /// Bytes of XML that the whole file stays under, but for the bare cases of a plan so large that
 /// they alone take more: every planned cell is in the file.
@@ -76,6 +79,8 @@ pub struct Case {
     pub place: Place,
     /// How it stands.
     pub standing: Standing,
+    /// What it was before it came to stand so; empty for most.
+    pub earlier: Vec<Earlier>,
     /// `metric.<name>` and others, plain values.
     pub properties: Vec<(String, String)>,
     /// For `system-out`; may be empty.
@@ -252,6 +257,7 @@ fn launch_case(
         }
         output.extend(log.map(|log| format!("log: {}", line(log))));
         output.extend(message::starts(record, index));
+        output.extend(record.losses(index).into_iter().map(earlier::restarted));
         output.extend(outcome.warnings.iter().map(|text| format!("warning: {}", line(text))));
     }
     let slowed = record.header.slowed.map(|share| slowdown::words(&record.header, share));
@@ -265,6 +271,7 @@ fn launch_case(
         millis: millis(ready.or(failed_after).unwrap_or(0.0)),
         place: clean_place(&planned.place),
         standing,
+        earlier: earlier::of_launch(record, index),
         properties: ready
             .map(|seconds| ("metric.ready-time".to_owned(), plain(seconds)))
             .into_iter()
@@ -358,6 +365,7 @@ fn cell_case(record: &RunRecord, at: usize) -> Case {
         name: line(&planned.id),
         millis: millis(outcome.seconds),
         place,
+        earlier: earlier::of_cell(record, at),
         standing,
         properties,
         output: cut(&output.join("\n"), MOST_PLAIN / 2),
@@ -415,6 +423,7 @@ fn without_cells(record: &RunRecord) -> Suite {
             millis: 0,
             place: Place { file: line(&header.path), line: 1 },
             standing,
+            earlier: vec![],
             properties: vec![],
             output: String::new(),
         }],

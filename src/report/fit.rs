@@ -18,8 +18,9 @@ pub fn fit(cases: &mut Cases, budget: usize) {
     };
     let good = |case: &Case| matches!(case.standing, Standing::Plain | Standing::Skipped(_));
     all(cases, &mut |case| {
-        if total > budget && good(case) && !case.output.is_empty() {
+        if total > budget && good(case) && !(case.output.is_empty() && case.earlier.is_empty()) {
             let before = size(case);
+            case.earlier.clear();
             case.output = "… output dropped, the file would be too large".into();
             total = total + size(case) - before;
         }
@@ -31,6 +32,7 @@ pub fn fit(cases: &mut Cases, budget: usize) {
     all(cases, &mut |case| {
         if !good(case) {
             case.output = alone(&case.output).to_owned();
+            case.earlier.clear();
             failed += 1;
         }
         bare += size(case) - note_size(case);
@@ -67,8 +69,11 @@ fn size(case: &Case) -> usize {
     let properties: usize =
         case.properties.iter().map(|(k, v)| 60 + escaped_len(k) + escaped_len(v)).sum();
     let names = [&case.classname, &case.name, &case.place.file];
+    let earlier: usize =
+        case.earlier.iter().map(|it| 200 + escaped_len(&it.message) + escaped_len(&it.text)).sum();
     400 + names.iter().map(|name| escaped_len(name)).sum::<usize>()
         + properties
+        + earlier
         + note_size(case)
         + escaped_len(&case.output)
 }
