@@ -5,6 +5,7 @@ mod broken_engines;
 mod calibrated;
 mod command;
 mod compared;
+mod consumers;
 mod engine_metrics;
 mod exit_codes;
 mod floors;
