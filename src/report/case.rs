@@ -26,6 +26,7 @@ use super::sanitise::{cut, line};
 
 pub(super) mod attachment;
 mod earlier;
+mod empty;
 mod overall;
 
 pub use earlier::Earlier;
@@ -87,6 +88,24 @@ pub struct Case {
     pub output: String,
 }
 
+impl Case {
+    /// What it says, where it did not plainly pass.
+    pub fn note(&self) -> Option<&Note> {
+        match &self.standing {
+            Standing::Plain => None,
+            Standing::Skipped(note) | Standing::Failure(note) | Standing::Error(note) => Some(note),
+        }
+    }
+
+    /// As [`Case::note`], to be cut.
+    pub fn note_mut(&mut self) -> Option<&mut Note> {
+        match &mut self.standing {
+            Standing::Plain => None,
+            Standing::Skipped(note) | Standing::Failure(note) | Standing::Error(note) => Some(note),
+        }
+    }
+}
+
 /// How a case stands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
@@ -138,7 +157,7 @@ pub fn pointing(record: &RunRecord, page: Option<&str>) -> Cases {
         .collect();
     suites.extend(overall::suite(record));
     if header.cells.is_empty() {
-        suites.push(without_cells(record));
+        suites.push(empty::suite(record));
     }
     let mut cases = Cases { name: line(&header.suite), file: line(&header.path), suites };
     make_unique(&mut cases);
@@ -392,42 +411,6 @@ fn ratios(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<(String, St
         properties.extend(ratio.judged.sees.map(|sees| (format!("sees.{metric}"), plain(sees))));
     }
     properties
-}
-
-/// The one case of a run without cells, since some consumers refuse a file without a case: an error, but
-/// for a shard that is empty because there are more shards than launches.
-fn without_cells(record: &RunRecord) -> Suite {
-    let header = &record.header;
-    let (case, standing) = match &header.shard {
-        Some(part) => {
-            let launches = super::count::plural(header.planned_launches(), "launch");
-            let message = format!("the plan has {launches}, none of them for this shard");
-            let note = Note::new("empty-shard", message, &[], MOST_PLAIN);
-            (format!("shard {} of {}", part.shard, part.of), Standing::Skipped(note))
-        }
-        None => {
-            let message = "no cell was selected: nothing was measured".to_owned();
-            let note = Note::new("no-cell", message, &[], MOST_PLAIN);
-            ("selection".to_owned(), Standing::Error(note))
-        }
-    };
-    let name = line(&header.suite);
-    Suite {
-        name: name.clone(),
-        started: line(&header.started),
-        hostname: line(&header.machine.hostname),
-        properties: vec![],
-        cases: vec![Case {
-            classname: name,
-            name: case,
-            millis: 0,
-            place: Place { file: line(&header.path), line: 1 },
-            standing,
-            earlier: vec![],
-            properties: vec![],
-            output: String::new(),
-        }],
-    }
 }
 
 /// The name of a verdict in properties and Markdown.

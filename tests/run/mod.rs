@@ -11,6 +11,7 @@ mod exit_codes;
 mod floors;
 mod handed;
 mod heard;
+mod huge;
 pub mod interrupted;
 mod judged;
 mod junit;
