@@ -7,6 +7,7 @@ mod faults;
 mod fuzz;
 mod guide;
 mod harness;
+mod large;
 mod measure;
 mod nvml;
 mod pipeline;

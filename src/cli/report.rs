@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::report::console::{self, Extent};
 use crate::report::files::Standing;
+use crate::report::markdown::comment;
 use crate::report::{FILES, json, write_rendered};
 
 use super::annotate::Annotations;
@@ -20,6 +21,9 @@ pub struct Args {
     pub dir: PathBuf,
     #[command(flatten)]
     pub junit: Junit,
+    /// Print a comment for a pull or merge request, as Markdown, instead of the closing page
+    #[arg(long, conflicts_with = "annotations")]
+    pub comment: bool,
     /// Have the worst cells shown on their lines of the suite: github or none [default: none]
     #[arg(
         long,
@@ -32,7 +36,7 @@ pub struct Args {
     pub annotations: Annotations,
 }
 
-/// Reads the record, rewrites the reports and prints the closing page to `out`.
+/// Reads the record, rewrites the reports and prints the closing page, or the comment, to `out`.
 ///
 /// `color` and `width` are those of the page. Ends with [`Exit::Pass`] whatever the verdict: to
 /// render is not to judge again. A directory without a record is [`Exit::Suite`], reports that
@@ -60,7 +64,11 @@ pub fn run(args: &Args, out: &mut impl Write, width: usize, color: bool) -> Exit
             return Exit::Suite;
         }
     };
-    let page = console::render(&record, width, color, Extent::Whole);
+    let page = if args.comment {
+        comment::render(&record)
+    } else {
+        console::render(&record, width, color, Extent::Whole)
+    };
     let page = super::voice::for_the_log(&page);
     let printed = out.write_all(page.as_bytes()).and_then(|()| out.flush());
     let mut exit = Exit::Pass;
@@ -128,6 +136,7 @@ mod tests {
         let args = Args {
             dir: dir.path().to_owned(),
             junit: Junit::default(),
+            comment: false,
             annotations: Annotations::None,
         };
         let mut page = Vec::new();
@@ -150,6 +159,7 @@ mod tests {
         let args = Args {
             dir: dir.path().to_owned(),
             junit: Junit::default(),
+            comment: false,
             annotations: Annotations::None,
         };
         assert_eq!(run(&args, &mut Vec::new(), 80, false), Exit::Suite);

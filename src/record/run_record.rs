@@ -18,7 +18,7 @@ mod starts;
 mod suspects;
 pub use compare::{CompareOutcome, CompareRecord, NoiseRecord, Round, VariantRecord};
 pub use kin::Kin;
-pub use starts::EngineStart;
+pub use starts::{EngineStart, started_again};
 pub use suspects::{HARDWARE, Suspected};
 
 /// What is known before the first launch.
@@ -480,7 +480,7 @@ impl RunRecord {
                 outcome.began(*round, log.as_deref());
                 // A second start of the same launch: its cells have another chance.
                 if let Some(failure) = outcome.failure.take() {
-                    let words = format!("started again after: {}", failure.message);
+                    let words = format!("{}{}", starts::RESUMED, failure.message);
                     outcome.warnings.push(words);
                     self.mark_unfinished(Some(*launch), NOT_RUN);
                 }

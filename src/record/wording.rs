@@ -327,7 +327,7 @@ fn digits(value: f64) -> usize {
 }
 
 /// Two numbers with digits enough to tell them apart, where they differ.
-fn apart(a: f64, b: f64) -> (String, String) {
+pub fn apart(a: f64, b: f64) -> (String, String) {
     let at = |more: usize| (signed(a, digits(a) + more), signed(b, digits(b) + more));
     (0..9).map(at).find(|(a_text, b_text)| a_text != b_text || a == b).unwrap_or_else(|| at(0))
 }

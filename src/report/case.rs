@@ -26,7 +26,11 @@ use super::rounds;
 use super::sanitise::{cut, line};
 
 pub(super) mod attachment;
+mod earlier;
+mod empty;
 mod overall;
+
+pub use earlier::Earlier;
 
 /// Bytes of XML that the whole file stays under, but for the bare cases of a plan so large that
 /// they alone take more: every planned cell is in the file.
@@ -77,10 +81,30 @@ pub struct Case {
     pub place: Place,
     /// How it stands.
     pub standing: Standing,
+    /// What it was before it came to stand so; empty for most.
+    pub earlier: Vec<Earlier>,
     /// `metric.<name>` and others, plain values.
     pub properties: Vec<(String, String)>,
     /// For `system-out`; may be empty.
     pub output: String,
+}
+
+impl Case {
+    /// What it says, where it did not plainly pass.
+    pub fn note(&self) -> Option<&Note> {
+        match &self.standing {
+            Standing::Plain => None,
+            Standing::Skipped(note) | Standing::Failure(note) | Standing::Error(note) => Some(note),
+        }
+    }
+
+    /// As [`Case::note`], to be cut.
+    pub fn note_mut(&mut self) -> Option<&mut Note> {
+        match &mut self.standing {
+            Standing::Plain => None,
+            Standing::Skipped(note) | Standing::Failure(note) | Standing::Error(note) => Some(note),
+        }
+    }
 }
 
 /// How a case stands.
@@ -134,7 +158,7 @@ pub fn pointing(record: &RunRecord, page: Option<&str>) -> Cases {
         .collect();
     suites.extend(overall::suite(record));
     if header.cells.is_empty() {
-        suites.push(without_cells(record));
+        suites.push(empty::suite(record));
     }
     let mut cases = Cases { name: line(&header.suite), file: line(&header.path), suites };
     make_unique(&mut cases);
@@ -253,6 +277,7 @@ fn launch_case(
         }
         output.extend(log.map(|log| format!("log: {}", line(log))));
         output.extend(message::starts(record, index));
+        output.extend(record.losses(index).into_iter().map(earlier::restarted));
         output.extend(outcome.warnings.iter().map(|text| format!("warning: {}", line(text))));
     }
     let slowed = record.header.slowed.map(|share| slowdown::words(&record.header, share));
@@ -266,6 +291,7 @@ fn launch_case(
         millis: millis(ready.or(failed_after).unwrap_or(0.0)),
         place: clean_place(&planned.place),
         standing,
+        earlier: earlier::of_launch(record, index),
         properties: ready
             .map(|seconds| ("metric.ready-time".to_owned(), plain(seconds)))
             .into_iter()
@@ -363,6 +389,7 @@ fn cell_case(record: &RunRecord, at: usize) -> Case {
         name: line(&planned.id),
         millis: millis(outcome.seconds),
         place,
+        earlier: earlier::of_cell(record, at),
         standing,
         properties,
         output: cut(&output.join("\n"), MOST_PLAIN / 2),
@@ -389,41 +416,6 @@ fn ratios(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<(String, St
         properties.extend(ratio.judged.sees.map(|sees| (format!("sees.{metric}"), plain(sees))));
     }
     properties
-}
-
-/// The one case of a run without cells, since some consumers refuse a file without a case: an error, but
-/// for a shard that is empty because there are more shards than launches.
-fn without_cells(record: &RunRecord) -> Suite {
-    let header = &record.header;
-    let (case, standing) = match &header.shard {
-        Some(part) => {
-            let launches = super::count::plural(header.planned_launches(), "launch");
-            let message = format!("the plan has {launches}, none of them for this shard");
-            let note = Note::new("empty-shard", message, &[], MOST_PLAIN);
-            (format!("shard {} of {}", part.shard, part.of), Standing::Skipped(note))
-        }
-        None => {
-            let message = "no cell was selected: nothing was measured".to_owned();
-            let note = Note::new("no-cell", message, &[], MOST_PLAIN);
-            ("selection".to_owned(), Standing::Error(note))
-        }
-    };
-    let name = line(&header.suite);
-    Suite {
-        name: name.clone(),
-        started: line(&header.started),
-        hostname: line(&header.machine.hostname),
-        properties: vec![],
-        cases: vec![Case {
-            classname: name,
-            name: case,
-            millis: 0,
-            place: Place { file: line(&header.path), line: 1 },
-            standing,
-            properties: vec![],
-            output: String::new(),
-        }],
-    }
 }
 
 /// The name of a verdict in properties and Markdown.

@@ -7,11 +7,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite, XmlString};
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestRerun, TestSuite, XmlString};
 
 use crate::record::RunRecord;
 
-use super::case::{self, Case, Cases, Note, Standing, Suite};
+use super::case::{self, Case, Cases, Earlier, Note, Standing, Suite};
 use super::sanitise::cdata;
 
 /// Which JUnit is written.
@@ -82,12 +82,14 @@ fn rich_case(case: &Case) -> TestCase {
         status.set_description(note.text.as_str());
         status
     };
-    let status = match &case.standing {
+    let mut status = match &case.standing {
         Standing::Plain => TestCaseStatus::success(),
         Standing::Skipped(note) => told(TestCaseStatus::skipped(), note),
         Standing::Failure(note) => told(TestCaseStatus::non_success(NonSuccessKind::Failure), note),
         Standing::Error(note) => told(TestCaseStatus::non_success(NonSuccessKind::Error), note),
     };
+    // Flaky where the case stands well in the end, else a rerun; a case that was skipped has none.
+    status.add_reruns(case.earlier.iter().map(rerun));
     let mut out = TestCase::new(case.name.as_str(), status);
     out.set_classname(case.classname.as_str());
     out.set_time(Duration::from_millis(case.millis));
@@ -101,6 +103,16 @@ fn rich_case(case: &Case) -> TestCase {
     if !case.output.is_empty() {
         out.set_system_out(case.output.as_str());
     }
+    out
+}
+
+fn rerun(earlier: &Earlier) -> TestRerun {
+    let kind = if earlier.error { NonSuccessKind::Error } else { NonSuccessKind::Failure };
+    let mut out = TestRerun::new(kind);
+    out.set_type(earlier.kind);
+    out.set_message(earlier.message.as_str());
+    // Jenkins reads this child, and not the element's own text.
+    out.set_stack_trace(earlier.text.as_str());
     out
 }
 

@@ -21,6 +21,7 @@ use super::part;
 use super::rounds;
 use super::sanitise::{line, lines, markdown};
 
+pub mod comment;
 mod compare;
 
 /// A job summary on GitHub is dropped as a whole beyond 1 MiB.
@@ -63,9 +64,9 @@ pub fn within(record: &RunRecord, most: usize) -> String {
     compare::overall(record, &mut out);
     compare::ratios(record, &mut out);
     for sheet in grid::sheets(record) {
-        matrix(record, &sheet, &mut out);
+        matrix(record, &sheet, 2, &mut out);
     }
-    facts(record, &mut out);
+    facts(record, 2, &mut out);
     cells(record, &mut out, ("Other cells", None), |record, at| {
         !needs_an_eye(record, at) && record.cells[at].judgement.verdict != Verdict::Pass
     });
@@ -158,8 +159,9 @@ fn warnings(record: &RunRecord, out: &mut Budget) {
     }
 }
 
-fn matrix(record: &RunRecord, sheet: &Sheet, out: &mut Budget) {
-    out.push(&format!("\n## {}\n", markdown(&sheet.test)));
+/// The matrix of a test, its heading of that level.
+fn matrix(record: &RunRecord, sheet: &Sheet, level: usize, out: &mut Budget) {
+    out.push(&format!("\n{} {}\n", heading(level), markdown(&sheet.test)));
     let Headline { first, second } = sheet.headline;
     let unit = match first.base.entry().unit {
         "" => String::new(),
@@ -169,7 +171,7 @@ fn matrix(record: &RunRecord, sheet: &Sheet, out: &mut Budget) {
     let shown = markdown(&format!("{first}{unit}{below}"));
     for block in &sheet.blocks {
         if !block.heading.is_empty() {
-            out.push(&format!("\n### {}\n", markdown(&block.heading)));
+            out.push(&format!("\n{} {}\n", heading(level + 1), markdown(&block.heading)));
         }
         out.push(&format!("\n{shown}\n\n{}", table(record, block, sheet)));
     }
@@ -212,7 +214,8 @@ fn table(record: &RunRecord, block: &Block, sheet: &Sheet) -> String {
     out
 }
 
-fn facts(record: &RunRecord, out: &mut Budget) {
+/// What ran where, its heading of that level.
+fn facts(record: &RunRecord, level: usize, out: &mut Budget) {
     let header = &record.header;
     let mut rows: Vec<(&str, String)> = vec![
         ("suite", header.path.clone()),
@@ -244,13 +247,13 @@ fn facts(record: &RunRecord, out: &mut Budget) {
     }
     rows.extend(machine.gpu_note.iter().map(|note| ("GPU", note.clone())));
     rows.extend(machine.driver.iter().map(|driver| ("driver", driver.clone())));
-    out.push("\n## Run\n\n| | |\n|---|---|\n");
+    out.push(&format!("\n{} Run\n\n| | |\n|---|---|\n", heading(level)));
     let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
     for (name, value) in rows.chain(part::shards(record)) {
         out.push(&format!("| {name} | {} |\n", markdown(&value)));
     }
     for (at, (planned, launch)) in header.launches.iter().zip(&record.launches).enumerate() {
-        out.push(&format!("\n### Launch {}\n\n", markdown(&planned.name)));
+        out.push(&format!("\n{} Launch {}\n\n", heading(level + 1), markdown(&planned.name)));
         if !launch.command.is_empty() {
             out.push(&fenced(&line(&shell_words::join(&launch.command))));
             out.push("\n");
@@ -268,6 +271,10 @@ fn facts(record: &RunRecord, out: &mut Budget) {
             out.push(&format!("- {}\n", markdown(&fact)));
         }
     }
+}
+
+fn heading(level: usize) -> String {
+    "#".repeat(level)
 }
 
 /// All figures of all measured cells.

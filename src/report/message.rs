@@ -160,6 +160,7 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
                 out.push(format!("{word}: {}", bound.message));
             }
         }
+        out.extend(extended(outcome));
         for check in measured.checks.iter().filter(|check| check.fault.is_some()) {
             if !said.contains(&check.message) {
                 out.push(format!("check: {}", check.message));
@@ -186,6 +187,14 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
         }
     }
     out.iter().map(|text| line(text)).collect()
+}
+
+/// That a cell was measured for longer than planned, and why; none of one that was not.
+pub fn extended(outcome: &CellOutcome) -> Option<String> {
+    let measured = figure::measurement(outcome)?;
+    measured
+        .extended
+        .then(|| "extended: inconclusive at the first look, so measured on once".to_owned())
 }
 
 /// The name of a class of failures, as records have it.

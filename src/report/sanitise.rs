@@ -26,7 +26,17 @@ pub fn cdata(text: &str) -> String {
 /// One line of text for Markdown, in a table cell too: nothing in it is markup.
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in line(text).chars() {
+    let text = line(text);
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        // What refers to an issue, a change, a milestone, a snippet: `#1`, `!1`, `GH-1`. It is looked for in the
+        // rendered text, so that escapes don't help; a blank of no width parts it.
+        let refers = matches!(c, '#' | '!' | '$' | '%' | '&' | '~')
+            || c == '-'
+                && out
+                    .get(out.len().saturating_sub(2)..)
+                    .is_some_and(|it| it.eq_ignore_ascii_case("gh"));
+        let refers = refers && rest.as_str().starts_with(|c: char| c.is_ascii_alphanumeric());
         match c {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
@@ -35,10 +45,12 @@ pub fn markdown(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            // A mention would notify somebody; one that is escaped too, since it is looked for in the
-            // rendered text. A blank of no width parts it.
+            // A mention would notify somebody.
             '@' => out.push_str("@&#8203;"),
             c => out.push(c),
+        }
+        if refers {
+            out.push_str("&#8203;");
         }
     }
     out
@@ -208,6 +220,10 @@ mod tests {
         assert_eq!(
             markdown("a|b `c` <b>*x*</b> [l](u) @me\nz"),
             "a\\|b \\`c\\` &lt;b&gt;\\*x\\*&lt;/b&gt; \\[l\\](u) @&#8203;me z"
+        );
+        assert_eq!(
+            markdown("#1 !2 $3 %4 &5 ~6 gh-7 a-8 5 % # x"),
+            "\\#&#8203;1 \\!&#8203;2 $&#8203;3 %&#8203;4 &amp;&#8203;5 \\~&#8203;6 gh-&#8203;7 a-8 5 % \\# x"
         );
     }
 

@@ -18,7 +18,7 @@ use crate::load::Endpoint;
 use crate::matrix::{self, Plan, Runtime};
 use crate::measure::TestKind;
 use crate::record::event::StopReason;
-use crate::record::run_record::{CellState, LaunchFailure, RunHeader};
+use crate::record::run_record::{CellState, LaunchFailure, RunHeader, started_again};
 use crate::record::{Earlier, Event};
 use crate::suite::model::EngineSource;
 use crate::transport::{Delay, Transport};
@@ -333,10 +333,11 @@ impl State<'_> {
     fn restarted(&self, launch: usize, restarts: usize, why: &str) {
         let count = self.conduct.earlier.restarts(launch, self.round) + restarts;
         self.events.send(Event::Warning {
-            message: format!(
-                "launch {}: {why}; started again for the remaining cells (restart {count} of {})",
-                self.conduct.plan.launches[launch].name,
-                self.restarts(launch)
+            message: started_again(
+                &self.conduct.plan.launches[launch].name,
+                why,
+                count,
+                self.restarts(launch),
             ),
         });
     }

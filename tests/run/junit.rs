@@ -21,12 +21,12 @@ pub struct Counts {
 }
 
 /// Says what was not tested; past the capture of the test harness, which hides it otherwise.
-fn skipped(why: &str) {
+pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED a JUnit check: {why}");
 }
 
 /// Runs a tool; `None`, and a word on stderr, where it isn't there.
-fn tool(command: &mut Command, why: &str) -> Option<(bool, String)> {
+pub fn tool(command: &mut Command, why: &str) -> Option<(bool, String)> {
     match command.output() {
         Ok(out) => {
             let text = [out.stdout, out.stderr].concat();

@@ -21,6 +21,16 @@ pub struct EngineStart {
     pub failure: Option<String>,
 }
 
+/// What begins a launch's warning that it failed before the run was resumed.
+pub(super) const RESUMED: &str = "started again after: ";
+/// What parts, in the warning that an engine is started again, why from how often.
+const AGAIN: &str = "; started again for the remaining cells (";
+
+/// The warning that the engine of a launch is started again, for the `count`th time of `of`.
+pub fn started_again(launch: &str, why: &str, count: usize, of: usize) -> String {
+    format!("launch {launch}: {why}{AGAIN}restart {count} of {of})")
+}
+
 impl LaunchOutcome {
     pub(super) fn began(&mut self, round: u32, log: Option<&str>) {
         let log = log.map(str::to_owned);
@@ -47,6 +57,18 @@ impl RunRecord {
     pub fn rounds_of(&self, launch: usize) -> u32 {
         let own = self.header.cells.iter().filter(|cell| cell.launch == launch);
         own.map(|cell| cell.rounds).max().unwrap_or(1)
+    }
+
+    /// Why the engine of a launch was lost, each time that it was started again: by policy, or since the run was
+    /// resumed.
+    pub fn losses(&self, launch: usize) -> Vec<&str> {
+        let name = self.header.launches.get(launch).map_or("", |planned| planned.name.as_str());
+        let own = self.warnings.iter().filter_map(|warning| {
+            let told = warning.strip_prefix("launch ")?.strip_prefix(name)?.strip_prefix(": ")?;
+            told.rsplit_once(AGAIN).map(|(why, _)| why)
+        });
+        let resumed = self.launches.get(launch).into_iter().flat_map(|it| &it.warnings);
+        own.chain(resumed.filter_map(|it| it.strip_prefix(RESUMED))).collect()
     }
 
     /// Which of several starts came last: `launch 3 of 4`; none of a launch that is planned once.

@@ -89,6 +89,7 @@ fn case(record: &RunRecord, overall: &Overall<'_>, classname: String) -> Case {
         millis: 0,
         place,
         standing,
+        earlier: Vec::new(),
         properties,
         output: cut(&output.join("\n"), MOST_PLAIN / 2),
     }
