@@ -20,8 +20,8 @@ use crate::judge::{Estimate, Method, NoData};
 use crate::measure::Direction;
 
 pub use difference::Change;
-pub use rules::{Held, Rule};
 use pairs::Pairs;
+pub use rules::{Held, Rule};
 use side::{Cell, Side};
 
 /// The level of each bound of the intervals that are shown: both make 90 %.

@@ -59,12 +59,11 @@ pub fn chart_words(out: &mut Markup, (baseline, candidate): (&str, &str), limite
     put!(out, ".</p>\n");
 }
 
-/// The ratios of a test's cells.
+/// The ratios of a test's cells: tables, then every ratio with its interval drawn below each other.
 pub fn ratios(out: &mut Markup, record: &RunRecord, sheet: &Sheet) {
-    for (at, table) in ratio::tables(record).iter().enumerate() {
-        if table.test != sheet.test {
-            continue;
-        }
+    let tables = ratio::tables(record);
+    let own = || tables.iter().enumerate().filter(|(_, table)| table.test == sheet.test);
+    for (at, table) in own() {
         put!(out, "<div class=\"tables\">\n<h3 class=\"block\">" (table.caption()) "</h3>\n");
         let cells = table.blocks.iter().flat_map(|block| block.cells.iter().flatten().flatten());
         let large = cells.count() > LARGE;
@@ -78,37 +77,42 @@ pub fn ratios(out: &mut Markup, record: &RunRecord, sheet: &Sheet) {
         }
         put!(
             out,
-            "<p class=\"legend\"><span>In a cell: verdict and ratio, its interval, the smallest loss that would have been seen.</span></p>\n"
+            "<p class=\"legend\"><span>In a cell: verdict and ratio, its interval, the smallest loss that would have been seen.</span></p>\n</div>\n"
         );
-        chart(out, record, table);
-        put!(out, "</div>\n");
     }
-}
-
-/// Every ratio of a table with its interval, drawn below each other.
-fn chart(out: &mut Markup, record: &RunRecord, table: &Table) {
     let mut words = None;
-    for block in table.blocks.iter().take(plot::MOST_BLOCKS) {
-        let forest = plot::forest::of_block(record, block, |cell| table.ratio(record, cell));
-        let Some(drawing) = forest.draw() else { continue };
-        if words.is_none() {
-            put!(out, "<div class=\"plots\">\n");
-            words = Some(forest.words());
+    for (_, table) in own() {
+        for block in table.blocks.iter().take(plot::MOST_BLOCKS) {
+            let forest = plot::forest::of_block(record, block, |cell| table.ratio(record, cell));
+            let Some(drawing) = forest.draw() else { continue };
+            if words.is_none() {
+                put!(out, "<div class=\"plots\">\n");
+                words = Some(forest.words());
+            }
+            put!(out, "<figure class=\"plot\"><figcaption>" (table.caption()) ", each cell with its interval");
+            if !block.heading.is_empty() {
+                put!(out, " <small>" (block.heading) "</small>");
+            }
+            put!(
+                out,
+                "</figcaption><div role=\"img\" aria-label=\"Chart: the ratio of each cell with its interval. The table above has its figures.\">"
+            );
+            out.drawing(&drawing);
+            put!(out, "</div></figure>\n");
         }
-        put!(out, "<figure class=\"plot\"><figcaption>Ratio of each cell with its interval");
-        if !block.heading.is_empty() {
-            put!(out, " <small>" (block.heading) "</small>");
-        }
-        put!(out, "</figcaption><div role=\"img\" aria-label=\"Chart: the ratio of each cell with its interval. The table above has its figures.\">");
-        out.drawing(&drawing);
-        put!(out, "</div></figure>\n");
     }
     if let Some(words) = words {
         put!(out, "</div>\n<p class=\"note\">" (words) "</p>\n");
     }
 }
 
-fn of_block(out: &mut Markup, record: &RunRecord, (at, table): (usize, &Table), block: &Block, large: bool) {
+fn of_block(
+    out: &mut Markup,
+    record: &RunRecord,
+    (at, table): (usize, &Table),
+    block: &Block,
+    large: bool,
+) {
     let mut caption = String::new();
     if !block.heading.is_empty() {
         caption.push_str(&format!("{}: ", block.heading));

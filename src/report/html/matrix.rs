@@ -48,16 +48,14 @@ impl Frame<'_> {
                 put!(out, "<div class=\"band\">");
             }
             put!(out, "<table class=\"matrix");
-            for (said, class) in
-                [(self.ratios, " ratios"), (self.large, " large"), (wide, " wide")]
+            for (said, class) in [(self.ratios, " ratios"), (self.large, " large"), (wide, " wide")]
             {
                 out.tag(if said { class } else { "" });
             }
             put!(out, "\">\n<caption>"(self.caption));
             if rows.len() < block.rows.len() {
-                for (joint, row) in [(": ", rows.first()), (" to ", rows.last())] {
-                    put!(out, (joint) (row.map_or("", String::as_str)));
-                }
+                let name = |row: Option<&String>| row.cloned().unwrap_or_default();
+                put!(out, ": " (name(rows.first())) " to " (name(rows.last())));
             }
             put!(out, "</caption>\n<thead><tr><td class=\"corner\"></td>");
             for column in &block.columns {

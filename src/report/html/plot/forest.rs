@@ -30,6 +30,8 @@ pub struct Forest {
     all: usize,
     /// Whether cells are numbered.
     numbered: bool,
+    /// By which axes they are named else.
+    axes: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +85,8 @@ pub fn of_block<'a>(
         rows.truncate(MOST);
     }
     let same = limits.iter().all(|limit| Some(limit) == limits.first());
-    Forest { rows, limit: limits.first().copied().filter(|_| same), all, numbered }
+    let limit = limits.first().copied().filter(|_| same);
+    Forest { rows, limit, all, numbered, axes: axes.iter().filter_map(|it| known(*it)).collect() }
 }
 
 impl Forest {
@@ -97,6 +100,8 @@ impl Forest {
         }
         if self.numbered {
             said.push_str("; cells are numbered as they stand in the table, row by row");
+        } else {
+            said.push_str(&format!("; cells are named by {}", self.axes.join(" × ")));
         }
         if self.all > self.rows.len() {
             said.push_str(&format!(
@@ -206,6 +211,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::report::{fixture, ratio};
+    use crate::suite::model::AxisValue;
 
     #[test]
     fn every_ratio_is_drawn_by_name_and_what_fails_has_a_cross() {
@@ -227,11 +233,14 @@ mod tests {
     fn words_of_a_suite_never_reach_the_library_and_an_endless_interval_hides_nothing() {
         let mut record = fixture::compare();
         for cell in &mut record.header.cells {
-            cell.axes[0].0 = "</svg><script>".into();
+            for (at, (name, value)) in cell.axes.iter_mut().enumerate() {
+                *name = format!("</svg><script>{at}");
+                *value = AxisValue::Text(format!("<script>{value}"));
+            }
         }
         let table = &ratio::tables(&record)[0];
         let forest = of_block(&record, &table.blocks[0], |cell| table.ratio(&record, cell));
-        assert!(forest.numbered);
+        assert!(forest.numbered && forest.rows.len() > 1);
         assert!(!forest.draw().unwrap().svg.contains("script"));
         assert!(forest.words().contains("numbered"));
         let row = |value: f64, interval| Row {
@@ -242,8 +251,10 @@ mod tests {
             room: 1.0,
         };
         let rows = vec![row(0.99, (1e-300, 1e300)), row(1.01, (1.0, f64::INFINITY))];
-        let forest = Forest { rows, limit: Some(0.97), all: 2, numbered: true };
+        let forest = Forest { rows, limit: Some(0.97), all: 2, numbered: true, axes: vec![] };
         let svg = forest.draw().unwrap().svg;
-        assert!(svg.contains("\n0.98\n") || svg.contains("\n1.00\n"), "{svg}");
+        // Both are apart on an axis of hundredths.
+        let marked = |mark: &str| svg.contains(&format!("\n{mark}\n"));
+        assert!(marked("1.00") && marked("0.90"), "{svg}");
     }
 }
