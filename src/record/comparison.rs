@@ -4,10 +4,12 @@
 //! has an interval, and what the relative rules of a suite say of it. It reads no file and renders nothing.
 
 mod difference;
+mod mean;
+mod pairs;
 mod rules;
 mod side;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -18,6 +20,7 @@ use crate::judge::{Estimate, Method, NoData};
 use crate::measure::Direction;
 
 pub use difference::Change;
+use pairs::Pairs;
 pub use rules::{Held, Rule};
 use side::{Cell, Side};
 
@@ -84,7 +87,7 @@ pub enum Incomparable {
     },
     /// A suite without ratios.
     #[error(
-        "the suite of {which} has no `min-ratio` and no `max-ratio` on cells that are compared"
+        "the suite of {which} has no `min-ratio`, `max-ratio` or `min-mean-ratio` on cells that are compared"
     )]
     NoRatio {
         /// Whose.
@@ -158,6 +161,8 @@ pub struct Row {
     pub interval: Option<[f64; 2]>,
     /// The noise file that told how launches differ, where one did.
     pub noise: Option<String>,
+    /// Of how many pairs of launches the ratio is, where one run measured both sides in pairs.
+    pub pairs: Option<usize>,
     /// Why there is no interval.
     pub no_interval: Option<String>,
     /// How B stands.
@@ -263,11 +268,12 @@ pub fn compare(
     }
     let rest = b.cells.iter().enumerate().filter(|(at, _)| !taken.contains(at));
     lone.extend(rest.map(|(_, cell)| cell.lone(Which::B)));
-    let rules = rules::apply(&a, &b, &matched, &choice.rules)?;
+    let pairs = Pairs::of(&a, &b);
+    let rules = rules::apply(&Both { a: &a, b: &b, matched: &matched, pairs }, &choice.rules)?;
     Ok(Comparison {
         changes: difference::changes(&a, &b, alone),
-        remarks: remarks(&a, &b),
-        cells: matched.iter().map(|(x, y)| pair(&a.cells[*x], &b.cells[*y])).collect(),
+        remarks: remarks(&a, &b, pairs),
+        cells: matched.iter().map(|(x, y)| pair(&a.cells[*x], &b.cells[*y], pairs)).collect(),
         lone,
         rules,
         a: a.label,
@@ -275,11 +281,36 @@ pub fn compare(
     })
 }
 
+/// Two sides, which of their cells belong together, and the pairs that they are of.
+struct Both<'c, 's> {
+    a: &'c Side<'s>,
+    b: &'c Side<'s>,
+    matched: &'c [(usize, usize)],
+    pairs: Option<Pairs>,
+}
+
+impl Both<'_, '_> {
+    /// For each cell of a side that both have, where it stands in A and in B.
+    fn places(&self, which: Which) -> BTreeMap<usize, (usize, usize)> {
+        let own = |pair: &(usize, usize)| match which {
+            Which::A => pair.0,
+            Which::B => pair.1,
+        };
+        self.matched.iter().map(|pair| (own(pair), *pair)).collect()
+    }
+}
+
 /// What the reader should know before believing a ratio.
-fn remarks(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
+fn remarks(a: &Side<'_>, b: &Side<'_>, pairs: Option<Pairs>) -> Vec<String> {
     let mut found = Vec::new();
     for side in [a, b] {
         found.extend(side.remarks.iter().map(|words| format!("{} {words}", side.which)));
+    }
+    if let Some(pairs) = pairs {
+        found.push(format!(
+            "one run measured A and B in {} pairs, and each ratio is that of its pairs",
+            pairs.count
+        ));
     }
     let both = a.label.runs.iter().filter(|id| b.label.runs.contains(id));
     let both: Vec<&str> = both.map(String::as_str).collect();
@@ -289,7 +320,7 @@ fn remarks(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     found
 }
 
-fn pair(a: &Cell<'_>, b: &Cell<'_>) -> Pair {
+fn pair(a: &Cell<'_>, b: &Cell<'_>, pairs: Option<Pairs>) -> Pair {
     // Records have the order of the catalogue, baselines that of names.
     let (first, second) = if a.planned().is_some() { (a, b) } else { (b, a) };
     let mut names = first.metrics();
@@ -303,11 +334,11 @@ fn pair(a: &Cell<'_>, b: &Cell<'_>) -> Pair {
         variant_b: b.variant.clone(),
         lack_a: a.lack.clone(),
         lack_b: b.lack.clone(),
-        rows: names.iter().filter_map(|name| row(name, a, b)).collect(),
+        rows: names.iter().filter_map(|name| row(name, a, b, pairs)).collect(),
     }
 }
 
-fn row(metric: &str, a: &Cell<'_>, b: &Cell<'_>) -> Option<Row> {
+fn row(metric: &str, a: &Cell<'_>, b: &Cell<'_>, pairs: Option<Pairs>) -> Option<Row> {
     let (of_a, of_b) = (a.values(metric), b.values(metric));
     let known = of_a.as_ref().or(of_b.as_ref())?;
     let (unit, better) = (known.unit.clone(), known.better);
@@ -316,8 +347,12 @@ fn row(metric: &str, a: &Cell<'_>, b: &Cell<'_>) -> Option<Row> {
     let ratio = middle(&of_b).zip(middle(&of_a)).map(|(b, a)| b / a);
     let found = match of_a.is_empty() || of_b.is_empty() {
         true => None,
-        false => Some(estimate(&of_a, &of_b, noise.as_ref().map(|it| it.noise()), ALPHA)),
+        false => {
+            let noise = noise.as_ref().map(|it| it.noise());
+            Some(estimate((&of_a, &of_b), pairs, noise, ALPHA))
+        }
     };
+    let paired = pairs.filter(|pairs| pairs.are(&of_a, &of_b)).map(|pairs| pairs.count);
     let (interval, no_interval) = match found {
         None => (None, None),
         Some(Ok(found)) => (found.lower.zip(found.upper).map(|(low, high)| [low, high]), None),
@@ -331,6 +366,7 @@ fn row(metric: &str, a: &Cell<'_>, b: &Cell<'_>) -> Option<Row> {
         b: figure(&of_b),
         ratio,
         interval,
+        pairs: paired.filter(|_| interval.is_some()),
         noise: noise.filter(|_| interval.is_some()).map(|noise| noise.file.clone()),
         no_interval,
         standing: standing(ratio, interval, better),
@@ -363,12 +399,20 @@ fn standing(ratio: Option<f64>, interval: Option<[f64; 2]>, better: Direction) -
 
 /// B ÷ A with its interval, each bound one-sided at `alpha`, from what each launch gave.
 ///
-/// The spread of launches on both sides together makes the interval, or `noise`; which side has the only
-/// launch makes no difference.
+/// The pairs make it, where both sides are of pairs and have a value of each. Else the spread of launches on both
+/// sides together makes the interval, or `noise`; which side has the only launch makes no difference.
 ///
 /// # Errors
 /// One launch each and no `noise`, or a value of which there is no ratio.
-fn estimate(a: &[f64], b: &[f64], noise: Option<Noise>, alpha: f64) -> Result<Estimate, NoData> {
+fn estimate(
+    (a, b): (&[f64], &[f64]),
+    pairs: Option<Pairs>,
+    noise: Option<Noise>,
+    alpha: f64,
+) -> Result<Estimate, NoData> {
+    if let Some(pairs) = pairs.filter(|pairs| pairs.are(a, b)) {
+        return pairs.estimate(a, b, noise, alpha);
+    }
     logarithms(a, "A").and_then(|_| logarithms(b, "B"))?;
     if noise.is_none() && a.len() < 2 && b.len() < 2 {
         return Err(NoData("one launch each, no interval".to_owned()));

@@ -196,6 +196,12 @@ fn suite(record: &RunRecord, index: usize, planned: &PlannedLaunchRecord) -> Sui
         properties.push(("shard".to_owned(), format!("{shard}/{of}")));
         properties.push(("plan.cells".to_owned(), header.planned_cells().to_string()));
     }
+    if let Some(merged) = &header.merged {
+        properties.push(("run.shards".to_owned(), merged.of.to_string()));
+    }
+    if !record.resumptions.is_empty() {
+        properties.push(("run.resumed".to_owned(), record.resumptions.len().to_string()));
+    }
     if let Some(outcome) = outcome {
         let command = shell_words::join(&outcome.command);
         if !command.is_empty() {

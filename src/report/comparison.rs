@@ -118,19 +118,45 @@ pub(super) fn ratio(row: &Row) -> String {
     row.ratio.map_or_else(|| NONE.to_owned(), share)
 }
 
+/// `[0.925, 0.957]`.
+pub(super) fn bounds([low, high]: [f64; 2]) -> String {
+    format!("[{}, {}]", share(low), share(high))
+}
+
 /// The interval, or why there is none.
 pub(super) fn interval(row: &Row) -> String {
     let noise = row.noise.as_ref().map(|file| format!(" by {file}")).unwrap_or_default();
-    match (&row.interval, &row.no_interval) {
-        (Some([low, high]), _) => line(&format!("[{}, {}]{noise}", share(*low), share(*high))),
+    match (row.interval, &row.no_interval) {
+        (Some(interval), _) => line(&format!("{}{noise}", bounds(interval))),
         (None, Some(why)) => line(why),
         (None, None) => String::new(),
     }
 }
 
-/// A rule with what it comes to, on one line: `✗ broken  decode concurrency=4 output-throughput: …`.
-pub(super) fn rule(rule: &Rule) -> String {
-    line(&format!("{} {}: {}", cell(&rule.test, &rule.cell), rule.metric, rule.said))
+/// What a rule is on, and what it says: `decode concurrency=4 output-throughput`, `0.941 of A …`.
+pub(super) fn rule(rule: &Rule) -> (String, String) {
+    let what = match rule.metric.is_empty() {
+        true => rule.cell.clone(),
+        false => format!("{} {}", cell(&rule.test, &rule.cell), rule.metric),
+    };
+    (line(&what), line(&rule.said))
+}
+
+/// In how many launches a cell was measured, where that is not one and the same for all of its figures: `8 pairs`,
+/// `3 launches each`, `3 launches against 2`.
+pub(super) fn launches(pair: &Pair) -> Option<String> {
+    let of = |row: &Row| Some((row.a.as_ref()?.launches, row.b.as_ref()?.launches, row.pairs));
+    let mut all = pair.rows.iter().filter_map(of);
+    let first = all.next()?;
+    if all.any(|other| other != first) {
+        return None;
+    }
+    match first {
+        (_, _, Some(pairs)) => Some(plural(pairs, "pair")),
+        (1, 1, None) => None,
+        (a, b, None) if a == b => Some(format!("{} each", plural(a, "launch"))),
+        (a, b, None) => Some(format!("{} against {a}", plural(b, "launch"))),
+    }
 }
 
 /// The rules in the order in which they need an eye.

@@ -41,7 +41,7 @@ pub fn render(record: &RunRecord, width: usize, color: bool, extent: Extent) -> 
     let page = Page { record, width: width.max(40), color };
     let mut out = String::new();
     page.wrapped(&mut out, "", &message::title(record), Paint::Bold);
-    if let Some(part) = part::words(record) {
+    if let Some(part) = part::told(record) {
         page.wrapped(&mut out, "", &part, Paint::Dim);
     }
     match extent {

@@ -14,6 +14,7 @@ mod detail;
 mod facts;
 mod heat;
 mod markup;
+mod matrix;
 mod plot;
 mod spark;
 
@@ -125,7 +126,8 @@ fn navigation(out: &mut Markup, record: &RunRecord, sheets: &[Sheet]) {
 
 fn test(out: &mut Markup, record: &RunRecord, sheet: &Sheet, at: usize) {
     let cells = heat::cells(sheet).count();
-    let listed = sheet.blocks.iter().all(|block| block.column_axis.is_none());
+    // A single list leaves room beside it for its charts.
+    let listed = matches!(&sheet.blocks[..], [block] if block.column_axis.is_none());
     put!(out, "<section class=\"test" (if listed { " listed" } else { "" }) "\" id=\"test-" (at) "\" aria-labelledby=\"test-name-" (at) "\">\n<h2 id=\"test-name-" (at)
         "\">" (sheet.test) " <small>" (kind_words(sheet.kind)) ", " (super::count::plural(cells, "cell")) "</small></h2>\n");
     if out.len() > MOST_MAPS {

@@ -42,7 +42,7 @@ pub fn within(record: &RunRecord, most: usize) -> String {
     out.push(&format!("# {word}: {}\n\n", markdown(&record.header.suite)));
     out.push(&format!("{}\n\n", markdown(&last_line(record))));
     out.push(&format!("{}\n", markdown(&message::title(record))));
-    if let Some(part) = part::words(record) {
+    if let Some(part) = part::told(record) {
         out.push(&format!("\n{}\n", markdown(&part)));
     }
     launches(record, &mut out);

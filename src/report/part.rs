@@ -1,10 +1,12 @@
-//! Shards in words: which part of its plan a record is, and what each shard of a merged record was.
+//! A run in parts, in words: which part of its plan a record is, what each shard of a merged record was, how often it was
+//! resumed.
 //!
 //! Every text that leaves here has been washed.
 
 use crate::record::RunRecord;
 use crate::record::event::StopReason;
 use crate::record::merge::named;
+use crate::record::run_record::CellState;
 use crate::record::shard::{Merged, ShardRun};
 
 use super::count::{elapsed, plural};
@@ -37,6 +39,29 @@ pub fn words(record: &RunRecord) -> Option<String> {
         [_] => format!("{merged}; {} is missing", named(&missing)),
         _ => format!("{merged}; {} are missing", named(&missing)),
     })
+}
+
+/// What was done to make one run of this: of which shards it is, how often it was resumed, how many cells were measured
+/// on; none of a run that went through at once.
+pub fn told(record: &RunRecord) -> Option<String> {
+    let resumed = match record.resumptions.len() {
+        0 => None,
+        1 => Some("resumed once".to_owned()),
+        n => Some(format!("resumed {n} times")),
+    };
+    let extended = record.cells.iter().filter(|cell| match &cell.state {
+        CellState::Measured(measured) => measured.extended,
+        CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => false,
+    });
+    let extended = match extended.count() {
+        0 => None,
+        n => Some(format!(
+            "{} measured on, since the first look was inconclusive",
+            plural(n, "cell")
+        )),
+    };
+    let told: Vec<String> = [words(record), resumed, extended].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// What the last line of a run adds: ` (shard 2 of 4)`, ` in 4 shards`; empty for a run that was not split.

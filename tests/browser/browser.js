@@ -1,10 +1,11 @@
 // The browser that reads the pages, and what every look at a page records.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { after, before } from "node:test";
 import path from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import axe from "axe-core";
 import { chromium } from "playwright-core";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -17,7 +18,29 @@ const executablePath =
 
 export const DESK = { viewport: { width: 1280, height: 900 }, colorScheme: "light" };
 export const DARK = { ...DESK, colorScheme: "dark" };
-export const PHONE = { viewport: { width: 420, height: 900 }, colorScheme: "light" };
+export const PHONE = { viewport: { width: 390, height: 844 }, colorScheme: "light" };
+
+// A4 on its side without the margins, in CSS pixels.
+export const PAPER = { width: Math.floor(((297 - 2 * 11) / 25.4) * 96), height: Math.floor(((210 - 2 * 11) / 25.4) * 96) };
+
+export const shots = path.join(out, "screenshots");
+mkdirSync(shots, { recursive: true });
+export const shot = (page, name, more) => page.screenshot({ path: path.join(shots, `${name}.png`), ...more });
+
+/** What axe-core finds that keeps people from reading the page. */
+export async function barriers(page, within = "html") {
+  await page.evaluate(axe.source);
+  const found = await page.evaluate((within) => window.axe.run(within, { preload: false, resultTypes: ["violations"] }), within);
+  return found.violations
+    .filter((violation) => ["serious", "critical"].includes(violation.impact))
+    .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join("\n")}`);
+}
+
+/** Nothing is wider than the window, but for what scrolls on its own. */
+export async function fits(page) {
+  const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(wide <= room, `the page is ${wide} wide in a window of ${room}`);
+}
 
 let browser;
 before(async () => (browser = await chromium.launch({ executablePath })));

@@ -1,12 +1,12 @@
-// Makes a record of 10 000 cells out of a finished one: `node large.js RECORD OUT`.
+// Makes a record of 10 000 cells, or as many as are asked for, out of a finished one: `node large.js RECORD OUT [CELLS [ACROSS]]`.
 //
 // Cells of the first test with two axes are repeated in other contexts and concurrencies, each with all that was observed.
 
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 
-const CELLS = 10_000;
-const ACROSS = 100;
+const CELLS = Number(process.argv[4] ?? 10_000);
+const ACROSS = Number(process.argv[5] ?? 100);
 const [source, out] = process.argv.slice(2);
 const record = JSON.parse(readFileSync(source, "utf8"));
 const fresh = (value) => JSON.parse(JSON.stringify(value));

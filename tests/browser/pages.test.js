@@ -2,39 +2,15 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdirSync } from "node:fs";
 import { createServer } from "node:http";
 import path from "node:path";
 import { test } from "node:test";
-import axe from "axe-core";
-import { DARK, DESK, PHONE, cell, opened, out } from "./browser.js";
-
-// A4 on its side without the margins, in CSS pixels.
-const PAPER = { width: Math.floor(((297 - 2 * 11) / 25.4) * 96), height: Math.floor(((210 - 2 * 11) / 25.4) * 96) };
-
-const shots = path.join(out, "screenshots");
-mkdirSync(shots, { recursive: true });
-const shot = (page, name, more) => page.screenshot({ path: path.join(shots, `${name}.png`), ...more });
-
-/** What axe-core finds that keeps people from reading the page. */
-async function barriers(page, within = "html") {
-  await page.evaluate(axe.source);
-  const found = await page.evaluate((within) => window.axe.run(within, { preload: false, resultTypes: ["violations"] }), within);
-  return found.violations
-    .filter((violation) => ["serious", "critical"].includes(violation.impact))
-    .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join("\n")}`);
-}
-
-/** Nothing is wider than the window, but for what scrolls on its own. */
-async function fits(page) {
-  const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-  assert.ok(wide <= room, `the page is ${wide} wide in a window of ${room}`);
-}
+import { DARK, DESK, PAPER, PHONE, barriers, cell, fits, opened, shot, shots } from "./browser.js";
 
 const focused = (page) => page.evaluate(() => document.activeElement.id || document.activeElement.className);
 
 /** The pages, each with the verdict of a cell that is worth opening. */
-const WORTH = { smoke: "xfail", seed: "pass", hostile: "fail", compare: "fail" };
+const WORTH = { smoke: "xfail", seed: "pass", hostile: "fail", compare: "fail", wide: "pass", merged: "pass" };
 
 for (const name of Object.keys(WORTH)) {
   for (const [look, options] of Object.entries({ light: DESK, dark: DARK, phone: PHONE })) {

@@ -90,6 +90,61 @@ fn a_slower_engine_is_worse_and_breaks_the_rules_that_are_asked() {
 }
 
 #[test]
+fn pairs_of_one_run_are_judged_as_the_run_judged_them_and_so_is_their_mean() {
+    let project = Project::with(
+        r#"version = 1
+[suite]
+name = "upgrade"
+[engine]
+kind = "sim"
+profile = "old.toml"
+clock = "virtual"
+[variant.old]
+[variant.new]
+engine.profile = "new.toml"
+[compare]
+baseline = "old"
+candidate = "new"
+pairs = 4
+min-mean-ratio = 0.99
+[[test]]
+kind = "decode"
+duration = "2s"
+min-tokens = 10
+max-output = 128
+matrix.concurrency = [1, 4]
+[[expect]]
+metric = "output-throughput"
+min-ratio = 0.97
+"#,
+    );
+    project.file("old.toml", &profile(0));
+    project.file("new.toml", &profile(20));
+    let ran = project.run(&["--seed", "3"]).exits(10);
+    let record = ran.record();
+    let pair = ["compare", "out", "out", "--variant-a", "old", "--variant-b", "new"];
+    let ran = project.tokgate(&[&pair[..], &["--fail-on", "b"]].concat()).exits(10);
+    assert!(ran.stdout.contains("3 relative rules: 3 broken\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("one run measured A and B in 4 pairs"), "{}", ran.stdout);
+    let interval = |estimate: &Value| {
+        let bound = |key: &str| estimate[key].as_f64().unwrap();
+        format!("[{:.3}, {:.3}]", bound("lower"), bound("upper"))
+    };
+    let told: String = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mean = interval(&record["compare"]["estimate"]);
+    assert!(told.contains(&format!("mean ratio: {}", "0.")) && told.contains(&mean), "{told}");
+    for cell in record["cells"].as_array().unwrap() {
+        for bound in cell["judgement"]["bounds"].as_array().unwrap() {
+            let own = interval(&bound["estimate"]);
+            assert!(told.contains(&own), "{own} in {told}");
+        }
+    }
+    for line in ran.stdout.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
 fn what_cannot_be_compared_is_refused() {
     let project = Project::new();
     let run = shipped("tests/records/format-1/run");

@@ -1,14 +1,16 @@
-//! Relative rules of a suite applied to two runs: which of its `min-ratio` and `max-ratio` B ÷ A breaks.
+//! Relative rules of a suite applied to two runs: which of its `min-ratio`, `max-ratio` and `min-mean-ratio` B ÷ A
+//! breaks.
 //!
 //! A loss must be beyond the limit and real, as in a run: `judge::limit` decides, at the level that all rules
 //! of the comparison share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::side::{Cell, Side};
-use super::{Incomparable, Which, estimate};
+use super::pairs::Pairs;
+use super::side::Cell;
+use super::{Both, Incomparable, Which, estimate, mean};
 use crate::judge::ratio::family_level;
 use crate::judge::{Bound, BoundVerdict, Estimate, Method, Severity, Side as Edge, limit};
 use crate::record::baseline::middle;
@@ -42,11 +44,11 @@ pub enum Held {
 pub struct Rule {
     /// Whose suite it stands in.
     pub of: Which,
-    /// The test's name.
+    /// The test's name; `compare` of the mean ratio.
     pub test: String,
-    /// The cell's id.
+    /// The cell's id; `mean ratio` of all cells together.
     pub cell: String,
-    /// The metric.
+    /// The metric; empty of the mean ratio, which may be over several.
     pub metric: String,
     /// What it comes to.
     pub held: Held,
@@ -69,11 +71,11 @@ struct Asked<'s> {
 /// # Errors
 /// A side has none.
 pub(super) fn apply(
-    a: &Side<'_>,
-    b: &Side<'_>,
-    matched: &[(usize, usize)],
+    both: &Both<'_, '_>,
     rules: &BTreeSet<Which>,
 ) -> Result<Vec<Rule>, Incomparable> {
+    let (a, b) = (both.a, both.b);
+    let mut means: Vec<mean::Limit<'_>> = Vec::new();
     let mut asked: Vec<Asked<'_>> = Vec::new();
     for which in rules {
         let side = match which {
@@ -82,10 +84,7 @@ pub(super) fn apply(
         };
         let record = side.record.ok_or(Incomparable::Ruleless { which: *which })?;
         let before = asked.len();
-        let places: BTreeMap<usize, (usize, usize)> = matched
-            .iter()
-            .map(|pair| (if *which == Which::A { pair.0 } else { pair.1 }, *pair))
-            .collect();
+        let places = both.places(*which);
         for (at, cell) in side.cells.iter().enumerate() {
             let Some(planned) = cell.planned() else { continue };
             for bound in &planned.bounds {
@@ -105,9 +104,11 @@ pub(super) fn apply(
                 }
             }
         }
-        if asked.len() == before {
+        let limit = mean::limit(*which, record);
+        if asked.len() == before && limit.is_none() {
             return Err(Incomparable::NoRatio { which: *which });
         }
+        means.extend(limit);
     }
     // What the suites of both sides say alike counts once.
     let mut seen = BTreeSet::new();
@@ -117,16 +118,61 @@ pub(super) fn apply(
         let key = (it.cells, metric, it.bound.side, it.bound.limit.to_bits(), binds);
         it.cells.is_none() || seen.insert(key)
     });
+    means.dedup_by(|one, other| one.least() == other.least());
     let binding = asked.iter().filter(|it| it.record.severity == Severity::Fail).count() as u64;
-    Ok(asked.iter().map(|it| it.judged(a, b, binding)).collect())
+    // A limit on the mean takes half of the level, and all cells together the other half, as in a run.
+    let binding = binding * if means.is_empty() { 1 } else { 2 };
+    let mut found: Vec<Rule> = means.iter().map(|mean| mean.judged(both)).collect();
+    found.extend(asked.iter().map(|it| it.judged(both, binding)));
+    Ok(found)
+}
+
+/// What an estimate comes to by a bound and the policy of its suite.
+pub(super) fn held(estimate: &Estimate, bound: &Bound, policy: &Policy) -> Held {
+    match limit::judge(estimate, bound) {
+        BoundVerdict::Clear | BoundVerdict::Close => Held::Holds,
+        BoundVerdict::Fail => Held::Broken,
+        BoundVerdict::NoData => Held::Unjudged,
+        BoundVerdict::Inconclusive => match policy.inconclusive {
+            InconclusivePolicy::Warn => Held::Doubtful,
+            InconclusivePolicy::Fail => Held::DoubtFails,
+            InconclusivePolicy::Pass => Held::Holds,
+            InconclusivePolicy::Point => Held::Broken,
+        },
+    }
+}
+
+/// A ratio beside its bound: `0.941 of A [0.925, 0.957] < 0.97`; `over` stands behind the interval, `why` in its place.
+pub(super) fn said(estimate: &Estimate, bound: &Bound, over: &str, why: Option<&str>) -> String {
+    let sign = match (bound.side, limit::beyond(estimate.value, bound)) {
+        (Edge::Min, true) => "<",
+        (Edge::Min, false) => "≥",
+        (Edge::Max, true) => ">",
+        (Edge::Max, false) => "≤",
+    };
+    let (value, edge) = shares(estimate.value, bound.limit);
+    let interval = match (estimate.lower, estimate.upper, why) {
+        (Some(low), Some(high), _) => format!(" [{}, {}]", share(low), share(high)),
+        (_, _, Some(why)) => format!(" ({why})"),
+        (_, _, None) => String::new(),
+    };
+    format!("{value} of A{interval}{over} {sign} {edge}")
+}
+
+/// A ratio that nothing shows the noise of.
+pub(super) fn bare(value: f64, n: u64) -> Estimate {
+    Estimate { value, lower: None, upper: None, n, method: Method::Baseline }
 }
 
 impl Asked<'_> {
-    fn judged(&self, a: &Side<'_>, b: &Side<'_>, binding: u64) -> Rule {
+    fn judged(&self, both: &Both<'_, '_>, binding: u64) -> Rule {
+        let (a, b) = (both.a, both.b);
         let (held, said) = match self.cells {
             None if self.of == Which::A => (Held::Unjudged, "B does not have the cell".to_owned()),
             None => (Held::Unjudged, "A does not have the cell".to_owned()),
-            Some((at_a, at_b)) => self.of_cells(&a.cells[at_a], &b.cells[at_b], binding),
+            Some((at_a, at_b)) => {
+                self.of_cells(&a.cells[at_a], &b.cells[at_b], both.pairs, binding)
+            }
         };
         let held = match (held, self.record.severity) {
             (Held::Broken | Held::DoubtFails, Severity::Warn | Severity::Report) => Held::Warns,
@@ -143,7 +189,13 @@ impl Asked<'_> {
         }
     }
 
-    fn of_cells(&self, a: &Cell<'_>, b: &Cell<'_>, binding: u64) -> (Held, String) {
+    fn of_cells(
+        &self,
+        a: &Cell<'_>,
+        b: &Cell<'_>,
+        pairs: Option<Pairs>,
+        binding: u64,
+    ) -> (Held, String) {
         if let Some(quarantine) = &self.planned.quarantine {
             return (Held::Excused, format!("quarantined: {}", quarantine.reason));
         }
@@ -166,37 +218,12 @@ impl Asked<'_> {
         };
         let noise = self.record.noise.as_ref().map(|noise| noise.noise());
         let level = family_level(self.policy.alpha, binding);
-        let found = estimate(&of_a, &of_b, noise, level);
-        let bare = Estimate {
-            value: ratio,
-            lower: None,
-            upper: None,
-            n: of_b.len() as u64,
-            method: Method::Baseline,
-        };
+        let found = estimate((&of_a, &of_b), pairs, noise, level);
         let (known, why) = match found {
             Ok(found) => (found, None),
-            Err(why) => (bare, Some(why.to_string())),
+            Err(why) => (bare(ratio, of_b.len() as u64), Some(why.to_string())),
         };
-        let beyond = limit::beyond(known.value, &self.bound);
-        let held = match limit::judge(&known, &self.bound) {
-            BoundVerdict::Clear | BoundVerdict::Close => Held::Holds,
-            BoundVerdict::Fail => Held::Broken,
-            BoundVerdict::NoData => Held::Unjudged,
-            BoundVerdict::Inconclusive => match self.policy.inconclusive {
-                InconclusivePolicy::Warn => Held::Doubtful,
-                InconclusivePolicy::Fail => Held::DoubtFails,
-                InconclusivePolicy::Pass => Held::Holds,
-                InconclusivePolicy::Point => Held::Broken,
-            },
-        };
-        let sign = match (self.bound.side, beyond) {
-            (Edge::Min, true) => "<",
-            (Edge::Min, false) => "≥",
-            (Edge::Max, true) => ">",
-            (Edge::Max, false) => "≤",
-        };
-        let (value, edge) = shares(known.value, self.bound.limit);
+        let held = held(&known, &self.bound, self.policy);
         let point = match self.policy.inconclusive {
             InconclusivePolicy::Point if held == Held::Broken && known.lower.is_none() => {
                 ", by the point estimate"
@@ -206,11 +233,6 @@ impl Asked<'_> {
             | InconclusivePolicy::Fail
             | InconclusivePolicy::Pass => "",
         };
-        let interval = match (known.lower, known.upper, why) {
-            (Some(low), Some(high), _) => format!(" [{}, {}]", share(low), share(high)),
-            (_, _, Some(why)) => format!(" ({why})"),
-            (_, _, None) => String::new(),
-        };
-        (held, format!("{value} of A{interval} {sign} {edge}{point}"))
+        (held, format!("{}{point}", said(&known, &self.bound, "", why.as_deref())))
     }
 }

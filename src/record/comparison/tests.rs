@@ -3,7 +3,7 @@
 use super::*;
 
 fn bounds(a: &[f64], b: &[f64], noise: Option<Noise>) -> [f64; 3] {
-    let found = estimate(a, b, noise, ALPHA).unwrap();
+    let found = estimate((a, b), None, noise, ALPHA).unwrap();
     [found.value, found.lower.unwrap(), found.upper.unwrap()]
 }
 
@@ -20,7 +20,7 @@ fn which_side_has_the_only_launch_makes_no_difference() {
 
 #[test]
 fn one_launch_each_has_an_interval_only_where_a_calibration_tells_one() {
-    let why = estimate(&[100.0], &[90.0], None, ALPHA).unwrap_err();
+    let why = estimate((&[100.0], &[90.0]), None, None, ALPHA).unwrap_err();
     assert_eq!(why.to_string(), "one launch each, no interval");
     let noise = Noise { sd: 0.01, df: f64::INFINITY };
     let [ratio, low, high] = bounds(&[100.0], &[90.0], Some(noise));
@@ -28,7 +28,7 @@ fn one_launch_each_has_an_interval_only_where_a_calibration_tells_one() {
     let half = 1.644_853_626_951_472_7 * 0.01 * 2f64.sqrt();
     assert!((ratio - 0.9).abs() < 1e-12);
     assert!((low / ratio - (-half).exp()).abs() < 1e-9 && (high / ratio - half.exp()).abs() < 1e-9);
-    let why = estimate(&[100.0, 101.0], &[0.0], None, ALPHA).unwrap_err();
+    let why = estimate((&[100.0, 101.0], &[0.0]), None, None, ALPHA).unwrap_err();
     assert!(why.to_string().starts_with("B has a value of 0"), "{why}");
 }
 

@@ -25,7 +25,8 @@ pub fn markdown(comparison: &Comparison) -> String {
     if !comparison.rules.is_empty() {
         out.push_str("\n## Relative rules\n\n");
         for one in rules(comparison) {
-            let _ = writeln!(out, "- {}: {}", safe(held(one.held)), safe(&rule(one)));
+            let (what, said) = rule(one);
+            let _ = writeln!(out, "- {}: {}: {}", safe(held(one.held)), safe(&what), safe(&said));
         }
     }
     if !comparison.changes.is_empty() {

@@ -65,9 +65,101 @@ fn launches_have_intervals_and_rules_are_judged_by_them() {
     assert_eq!(found.cells.len(), 6);
     assert!(found.lone.is_empty());
     assert!(found.cells.iter().flat_map(|pair| &pair.rows).all(|row| row.interval.is_some()));
-    assert_eq!((found.ruled(Held::Broken), found.ruled(Held::Holds)), (1, 5));
+    // Five of six cells hold; one is broken, and the mean of all with it.
+    assert_eq!((found.ruled(Held::Broken), found.ruled(Held::Holds)), (2, 5));
     insta::assert_snapshot!("variants_text", text(&found));
     insta::assert_snapshot!("variants_markdown", markdown(&found));
+}
+
+#[test]
+fn pairs_of_one_run_come_to_what_its_own_report_says() {
+    let record = fixture::compare();
+    let found = variants();
+    let interval = |estimate: &crate::judge::Estimate| {
+        bounds([estimate.lower.unwrap(), estimate.upper.unwrap()])
+    };
+    let mut told = 0;
+    for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
+        for (bound, judged) in planned.bounds.iter().zip(&outcome.judgement.bounds) {
+            let rule = found.rules.iter().find(|rule| {
+                (&rule.test, &rule.cell) == (&planned.test, &planned.id)
+                    && rule.metric == bound.metric.to_string()
+            });
+            let rule = rule.unwrap();
+            assert!(rule.said.contains(&interval(&judged.estimate.unwrap())), "{rule:?}");
+            assert_eq!(
+                rule.held == Held::Broken,
+                judged.verdict == crate::judge::BoundVerdict::Fail
+            );
+            told += 1;
+        }
+    }
+    assert_eq!(told, 6);
+    let mean = found.rules.iter().find(|rule| rule.test == "compare").unwrap();
+    let own = record.compare.unwrap();
+    assert!(mean.said.contains(&interval(&own.estimate.unwrap())), "{mean:?}");
+    assert_eq!((mean.held, own.judgement.verdict), (Held::Broken, crate::judge::Verdict::Fail));
+    // The other way round the ratios are turned over, and so are their intervals.
+    let choice = Choice {
+        variant_a: Some("new".into()),
+        variant_b: Some("old".into()),
+        ..Choice::default()
+    };
+    let turned = of(fixture::compare(), fixture::compare(), &choice);
+    for (one, other) in found.cells.iter().zip(&turned.cells) {
+        for (one, other) in one.rows.iter().zip(&other.rows) {
+            let ([low, high], [from, to]) = (one.interval.unwrap(), other.interval.unwrap());
+            assert!((low * to - 1.0).abs() < 1e-9 && (high * from - 1.0).abs() < 1e-9, "{other:?}");
+            assert_eq!(one.pairs, Some(4));
+        }
+    }
+}
+
+#[test]
+fn the_mean_of_two_runs_that_were_not_paired_is_one_of_launches() {
+    let mut other = fixture::compare();
+    other.header.run_id = "8b1c".into();
+    let judged = |a: &str, b: &str| {
+        let choice = Choice {
+            variant_a: Some(a.into()),
+            variant_b: Some(b.into()),
+            rules: BTreeSet::from([Which::B]),
+        };
+        let found = of(fixture::compare(), other.clone(), &choice);
+        assert!(found.cells.iter().flat_map(|pair| &pair.rows).all(|row| row.pairs.is_none()));
+        found.rules.into_iter().find(|rule| rule.test == "compare").unwrap()
+    };
+    let lost = judged("old", "new");
+    assert!(
+        lost.said.starts_with("0.992 of A [") && lost.said.contains("] over 6 cells <"),
+        "{lost:?}"
+    );
+    assert!(matches!(lost.held, Held::Broken | Held::Doubtful), "{lost:?}");
+    assert_eq!(judged("new", "new").held, Held::Holds);
+    // A cell that lacks figures leaves no mean, rather than one over fewer cells.
+    let at = other.header.cells.iter().position(|it| it.variant.as_deref() == Some("new")).unwrap();
+    other.cells[at].state =
+        CellState::Broken { class: "engine-died".into(), message: "gone".into() };
+    let choice = Choice { rules: BTreeSet::from([Which::B]), ..Choice::default() };
+    let found = of(fixture::compare(), other.clone(), &choice);
+    let mean = found.rules.iter().find(|rule| rule.test == "compare").unwrap();
+    assert_eq!(mean.held, Held::Unjudged);
+    assert!(mean.said.contains("B has no figures: engine-died: gone"), "{mean:?}");
+}
+
+#[test]
+fn text_has_no_line_beyond_eighty_columns_but_for_words_without_a_blank() {
+    use unicode_width::UnicodeWidthStr;
+    let mut after = fixture::page_with_a_loss();
+    after.header.run_id = "8b1c".into();
+    after.launches[0].command = vec!["vllm".to_owned(); 60];
+    let records = [(fixture::page(), after), (fixture::compare(), fixture::compare())];
+    for (a, b) in records {
+        let found = of(a, b, &Choice::default());
+        for line in text(&found).lines().chain(text(&variants()).lines()) {
+            assert!(line.width() <= 80, "{line}");
+        }
+    }
 }
 
 #[test]

@@ -1,31 +1,40 @@
-//! A comparison as text, for a terminal and a log.
+//! A comparison as text, for a terminal and a log, readable at 80 columns.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::{
-    caution, figure, held, interval, label, lacks, lone, mark, metric, name, ratio, rule, rules,
-    sentence, verdict,
+    NONE, bounds, caution, figure, held, label, lacks, launches, lone, mark, name, ratio, rule,
+    rules, sentence, verdict,
 };
-use crate::record::comparison::{Comparison, Which};
+use crate::record::comparison::{Comparison, Figure, Standing, Which};
+use crate::record::wording::number;
 use crate::report::columns::columns;
 use crate::report::sanitise::line;
+
+/// Columns of a line.
+const WIDTH: usize = 80;
+/// What a metric's name may take of it at least.
+const LEAST: usize = 12;
 
 /// Both sides, what changed, the figures of each cell, what one alone has, the rules; last what it comes to.
 pub fn text(comparison: &Comparison) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}", label(Which::A, &comparison.a));
-    let _ = writeln!(out, "{}", label(Which::B, &comparison.b));
+    fold(&mut out, 0, 2, &label(Which::A, &comparison.a));
+    fold(&mut out, 0, 2, &label(Which::B, &comparison.b));
     for remark in &comparison.remarks {
-        let _ = writeln!(out, "note: {}", line(remark));
+        fold(&mut out, 0, 6, &format!("note: {}", line(remark)));
     }
     if comparison.changes.is_empty() {
         out.push_str("\nNothing else is known to have changed.\n");
     } else {
         out.push_str("\nWhat changed:\n");
         for change in &comparison.changes {
-            let _ = writeln!(out, "  {}", line(&change.what));
-            let _ = writeln!(out, "    A  {}", line(&change.a));
-            let _ = writeln!(out, "    B  {}", line(&change.b));
+            fold(&mut out, 2, 4, &line(&change.what));
+            fold(&mut out, 4, 7, &format!("A  {}", line(&change.a)));
+            fold(&mut out, 4, 7, &format!("B  {}", line(&change.b)));
         }
     }
     table(&mut out, comparison);
@@ -33,50 +42,115 @@ pub fn text(comparison: &Comparison) -> String {
         out.push('\n');
     }
     for one in &comparison.lone {
-        let _ = writeln!(out, "{}", lone(one));
+        fold(&mut out, 0, 2, &lone(one));
     }
     if !comparison.rules.is_empty() {
         out.push_str("\nRelative rules:\n");
     }
     for one in rules(comparison) {
-        let _ = writeln!(out, "  {}  {}", held(one.held), rule(one));
+        let (what, said) = rule(one);
+        fold(&mut out, 2, 4, &format!("{}  {what}: {said}", held(one.held)));
     }
-    let _ = writeln!(out, "\n{}", sentence(comparison));
-    if let Some(words) = caution(comparison) {
-        let _ = writeln!(out, "{words}");
-    }
-    if let Some(words) = verdict(comparison) {
-        let _ = writeln!(out, "{words}");
-    }
+    out.push('\n');
+    let said = [Some(sentence(comparison)), caution(comparison), verdict(comparison)];
+    said.into_iter().flatten().for_each(|words| fold(&mut out, 0, 2, &words));
     out
 }
 
+/// A text in lines of at most [`WIDTH`] columns, cut at blanks; the first begins at `first`, the others at `rest`.
+fn fold(out: &mut String, first: usize, rest: usize, text: &str) {
+    let mut indent = first;
+    let mut row = String::new();
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut() {
+            // An interval stays on one line.
+            Some(last) if last.starts_with('[') && !last.ends_with(']') && last.len() < 12 => {
+                *last = format!("{last} {word}");
+            }
+            Some(_) | None => words.push(word.to_owned()),
+        }
+    }
+    for (at, word) in words.iter().enumerate() {
+        let full = indent + row.width() + 1 + word.width() > WIDTH && !row.trim().is_empty();
+        if at > 0 && full {
+            let _ = writeln!(out, "{:indent$}{}", "", row.trim());
+            (indent, row) = (rest, word.clone());
+            continue;
+        }
+        if at > 0 {
+            row.push(' ');
+        }
+        row.push_str(word);
+    }
+    let _ = writeln!(out, "{:indent$}{}", "", row.trim());
+}
+
+/// One table has its columns below each other over all cells; their names stand between its rows.
 fn table(out: &mut String, comparison: &Comparison) {
     if comparison.cells.is_empty() {
         return;
     }
-    let mut rows = vec![["  (launches)", "A", "B", "B/A", "90 % interval", ""].map(str::to_owned)];
-    for row in comparison.cells.iter().flat_map(|pair| &pair.rows) {
-        rows.push([
-            format!("  {}", metric(row)),
-            figure(row.a.as_ref()),
-            figure(row.b.as_ref()),
-            ratio(row),
-            interval(row),
-            mark(row.standing).to_owned(),
-        ]);
-    }
-    // One table has its columns below each other over all cells; their names stand between its rows.
-    let shown = columns(&rows, 1..4);
-    let mut lines = shown.lines();
-    let _ = writeln!(out, "\n{}", lines.next().unwrap_or_default());
+    let all = || comparison.cells.iter().flat_map(|pair| &pair.rows);
+    let mut rows = vec![["A", "B", "", "B/A", "90 % interval", ""].map(str::to_owned)];
     for pair in &comparison.cells {
-        let _ = writeln!(out, "{}", name(pair));
+        let told = launches(pair).is_some();
+        for row in &pair.rows {
+            let one = |side: &Option<Figure>| match (told, side) {
+                (true, Some(side)) => number(side.value),
+                (_, side) => figure(side.as_ref()),
+            };
+            rows.push([
+                one(&row.a),
+                one(&row.b),
+                line(&row.unit),
+                ratio(row),
+                row.interval.map_or_else(|| NONE.to_owned(), bounds),
+                short(row.standing).to_owned(),
+            ]);
+        }
+    }
+    let shown = columns(&rows, 0..2);
+    let widest = shown.lines().map(UnicodeWidthStr::width).max().unwrap_or(0);
+    let room = WIDTH.saturating_sub(widest + 4).max(LEAST);
+    // A name that there is no room for has a line of its own.
+    let names = all().map(|row| line(&row.metric).width()).filter(|width| *width <= room);
+    let room = names.max().unwrap_or(LEAST);
+    let mut lines = shown.lines();
+    let head = lines.next().unwrap_or_default();
+    let _ = writeln!(out, "\n{}", format!("  {:room$}  {head}", "").trim_end());
+    for pair in &comparison.cells {
+        let told = launches(pair).map(|words| format!(", {words}")).unwrap_or_default();
+        fold(out, 0, 2, &format!("{}{told}", name(pair)));
         for lack in lacks(pair) {
-            let _ = writeln!(out, "  {lack}");
+            fold(out, 2, 4, &lack);
         }
-        for row in lines.by_ref().take(pair.rows.len()) {
-            let _ = writeln!(out, "{row}");
+        for (row, rest) in pair.rows.iter().zip(lines.by_ref()) {
+            let name = line(&row.metric);
+            let blank = room.saturating_sub(name.width());
+            if name.width() > room {
+                let _ = writeln!(out, "  {name}\n  {:room$}  {rest}", "");
+            } else {
+                let _ = writeln!(out, "  {name}{:blank$}  {rest}", "");
+            }
         }
+    }
+    let why: BTreeSet<String> =
+        all().filter_map(|row| row.no_interval.as_deref()).map(line).collect();
+    why.iter().for_each(|why| fold(out, 0, 3, &format!("{NONE}: {why}")));
+    let noise: BTreeSet<String> = all().filter_map(|row| row.noise.as_deref()).map(line).collect();
+    noise.iter().for_each(|file| fold(out, 0, 2, &format!("intervals by the noise of {file}")));
+}
+
+/// Sign and word of a standing, where there is little room.
+fn short(standing: Standing) -> &'static str {
+    match standing {
+        Standing::WithinNoise => "≈ noise",
+        Standing::Better
+        | Standing::Worse
+        | Standing::BetterUnproven
+        | Standing::WorseUnproven
+        | Standing::Same
+        | Standing::Unknown => mark(standing),
     }
 }

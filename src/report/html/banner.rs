@@ -37,7 +37,7 @@ pub fn top(out: &mut Markup, record: &RunRecord) {
     };
     put!(out, "<header class=\"top " (class) "\">\n<p class=\"eyebrow\">tokgate <span>" (day(&header.started)) "</span></p>\n<h1>"
         (header.suite) "</h1>\n<p class=\"subject\">" (subject(record)));
-    if let Some(part) = part::words(record) {
+    if let Some(part) = part::told(record) {
         put!(out, "<br>"(part));
     }
     put!(out, "</p>\n<div class=\"verdict\"><p class=\"word\"><span aria-hidden=\"true\">"

@@ -7,11 +7,9 @@ use crate::report::overall;
 use crate::report::ratio::{self, Ratio, Table};
 
 use super::markup::{Markup, put};
-use super::plot::pairs;
-use super::{class_of_judgement, whole_numbers};
-
-/// Cells of a table that has no others beside it; record.json has all.
-const MOST_CELLS: usize = 4_000;
+use super::matrix::{Frame, LARGE};
+use super::plot::{self, pairs};
+use super::{MOST_MAPS, class_of_judgement, whole_numbers};
 
 /// The mean ratio: verdict, interval, the pairs that it is made of.
 pub fn overall(out: &mut Markup, record: &RunRecord) {
@@ -61,67 +59,91 @@ pub fn chart_words(out: &mut Markup, (baseline, candidate): (&str, &str), limite
     put!(out, ".</p>\n");
 }
 
-/// The ratios of a test's cells.
+/// The ratios of a test's cells: tables, then every ratio with its interval drawn below each other.
 pub fn ratios(out: &mut Markup, record: &RunRecord, sheet: &Sheet) {
-    for (at, table) in ratio::tables(record).iter().enumerate() {
-        if table.test != sheet.test {
-            continue;
-        }
+    let tables = ratio::tables(record);
+    let own = || tables.iter().enumerate().filter(|(_, table)| table.test == sheet.test);
+    for (at, table) in own() {
         put!(out, "<div class=\"tables\">\n<h3 class=\"block\">" (table.caption()) "</h3>\n");
+        let cells = table.blocks.iter().flat_map(|block| block.cells.iter().flatten().flatten());
+        let large = cells.count() > LARGE;
         for block in &table.blocks {
-            let cells = block.cells.iter().flatten().flatten().count();
-            if cells > MOST_CELLS {
+            if out.len() > MOST_MAPS {
+                let cells = block.cells.iter().flatten().flatten().count();
                 put!(out, "<p class=\"note\">" (cells) " cells: too many for this page; record.json has them.</p>\n");
                 continue;
             }
-            of_block(out, record, (at, table), block);
+            of_block(out, record, (at, table), block, large);
         }
         put!(
             out,
             "<p class=\"legend\"><span>In a cell: verdict and ratio, its interval, the smallest loss that would have been seen.</span></p>\n</div>\n"
         );
     }
+    let mut words = None;
+    for (_, table) in own() {
+        for block in table.blocks.iter().take(plot::MOST_BLOCKS) {
+            let forest = plot::forest::of_block(record, block, |cell| table.ratio(record, cell));
+            let Some(drawing) = forest.draw() else { continue };
+            if words.is_none() {
+                put!(out, "<div class=\"plots\">\n");
+                words = Some(forest.words());
+            }
+            put!(out, "<figure class=\"plot\"><figcaption>" (table.caption()) ", each cell with its interval");
+            if !block.heading.is_empty() {
+                put!(out, " <small>" (block.heading) "</small>");
+            }
+            put!(
+                out,
+                "</figcaption><div role=\"img\" aria-label=\"Chart: the ratio of each cell with its interval. The table above has its figures.\">"
+            );
+            out.drawing(&drawing);
+            put!(out, "</div></figure>\n");
+        }
+    }
+    if let Some(words) = words {
+        put!(out, "</div>\n<p class=\"note\">" (words) "</p>\n");
+    }
 }
 
-fn of_block(out: &mut Markup, record: &RunRecord, (at, table): (usize, &Table), block: &Block) {
-    let row_axis = block.row_axis.as_deref().unwrap_or("cell");
-    let name = format!("{} {}", table.title(), block.heading);
-    put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim())
-        "\"><table class=\"matrix ratios\">\n<caption>");
+fn of_block(
+    out: &mut Markup,
+    record: &RunRecord,
+    (at, table): (usize, &Table),
+    block: &Block,
+    large: bool,
+) {
+    let mut caption = String::new();
     if !block.heading.is_empty() {
-        put!(out, (block.heading) ": ");
+        caption.push_str(&format!("{}: ", block.heading));
     }
-    put!(out, "rows are "(row_axis));
-    match &block.column_axis {
-        Some(column) => {
-            put!(out, ", columns are " (column) "</caption>\n<thead><tr><td class=\"corner\"></td>");
-            for column in &block.columns {
-                put!(out, "<th scope=\"col\">" (column) "</th>");
+    caption.push_str(&format!("rows are {}", block.row_axis.as_deref().unwrap_or("cell")));
+    if let Some(column) = &block.column_axis {
+        caption.push_str(&format!(", columns are {column}"));
+    }
+    let of = |cell: usize| table.ratio(record, cell);
+    Frame {
+        name: format!("{} {}", table.title(), block.heading).trim(),
+        block,
+        caption: &caption,
+        only: "ratio",
+        large,
+        ratios: true,
+    }
+    .put(
+        out,
+        |cell| of(cell).map(|ratio| class_of_tone(ratio.mark())),
+        |out, cell| {
+            if let Some(ratio) = of(cell) {
+                face(out, (at, cell), &ratio);
             }
-        }
-        None => put!(
-            out,
-            "</caption>\n<thead><tr><td class=\"corner\"></td><th scope=\"col\">ratio</th>"
-        ),
-    }
-    put!(out, "</tr></thead>\n<tbody>\n");
-    for (row, cells) in block.rows.iter().zip(&block.cells) {
-        put!(out, "<tr><th scope=\"row\">" (row) "</th>");
-        for cell in cells {
-            let ratio = cell.and_then(|cell| Some((cell, table.ratio(record, cell)?)));
-            match ratio {
-                Some((cell, ratio)) => face(out, (at, cell), &ratio),
-                None => put!(out, "<td class=\"hole\"></td>"),
-            }
-        }
-        put!(out, "</tr>\n");
-    }
-    put!(out, "</tbody></table></div>\n");
+        },
+    );
 }
 
 fn face(out: &mut Markup, (table, cell): (usize, usize), ratio: &Ratio<'_>) {
     let mark = ratio.mark();
-    put!(out, "<td class=\"" (class_of_tone(mark)) "\"><a id=\"r" (table) "-" (cell) "\" href=\"#c" (cell)
+    put!(out, "<a id=\"r" (table) "-" (cell) "\" href=\"#c" (cell)
         "\"><span class=\"k\">" (mark) "</span>");
     if let Some(value) = ratio.value() {
         put!(out, "<span class=\"r\">" (value) "</span>");
@@ -132,7 +154,7 @@ fn face(out: &mut Markup, (table, cell): (usize, usize), ratio: &Ratio<'_>) {
     if let Some(sees) = ratio.sees() {
         put!(out, "<span class=\"sees\">" (sees) "</span>");
     }
-    put!(out, "</a></td>");
+    put!(out, "</a>");
 }
 
 fn class_of_tone(mark: grid::Mark) -> &'static str {

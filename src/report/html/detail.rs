@@ -336,10 +336,13 @@ impl Cell<'_> {
                 put!(out, ", " (number(counted as f64)) " as the server counted");
             }
             put!(out, "; " (number(self.measured.requests as f64)) " requests");
-            if self.measured.extended {
-                put!(out, "; measured on once, since the first look was inconclusive");
-            }
             put!(out, ".</p>\n");
+        }
+        if self.measured.extended {
+            put!(
+                out,
+                "<p class=\"note\">Measured on once, since the first look was inconclusive.</p>\n"
+            );
         }
     }
 

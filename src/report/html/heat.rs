@@ -16,12 +16,13 @@ use crate::report::{figure, rounds};
 
 use super::class_of;
 use super::markup::{Markup, put};
+use super::matrix::{Frame, LARGE};
 
 /// Figures that a heat map can be switched to; of a large test only as many as [`FEW`].
 const MOST: usize = 6;
 const FEW: usize = 2;
-/// Cells of a test that is large.
-const LARGE: usize = 2_000;
+/// Lines of a band of a large list.
+const BAND: usize = 50;
 /// Shades of a heat map.
 const SHADES: f64 = 8.0;
 
@@ -173,34 +174,19 @@ fn legend(out: &mut Markup, record: &RunRecord, sheet: &Sheet, switched: bool) {
 fn matrix(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, shown: &Shown) {
     let row_axis = block.row_axis.as_deref().unwrap_or_default();
     let column_axis = block.column_axis.as_deref().unwrap_or_default();
-    let name = format!("{} {}", sheet.test, block.heading);
-    // Browsers lay out what is seen, where every cell has the same size.
-    let large = if block.rows.len() * block.columns.len() > LARGE { " large" } else { "" };
-    put!(
+    Frame {
+        name: format!("{} {}", sheet.test, block.heading).trim(),
+        block,
+        caption: &format!("Rows are {row_axis}, columns are {column_axis}"),
+        only: "",
+        large: cells(sheet).count() > LARGE,
+        ratios: false,
+    }
+    .put(
         out,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim())
-        "\"><table class=\"matrix" (large) "\">\n<caption>Rows are " (row_axis) ", columns are " (column_axis)
-        "</caption>\n<thead><tr><td class=\"corner\"></td>"
+        |at| Some(class_of(&record.cells[at])),
+        |out, at| face(out, record, at, sheet, shown),
     );
-    for column in &block.columns {
-        put!(out, "<th scope=\"col\">" (column) "</th>");
-    }
-    put!(out, "</tr></thead>\n<tbody>\n");
-    for (row, cells) in block.rows.iter().zip(&block.cells) {
-        put!(out, "<tr><th scope=\"row\">" (row) "</th>");
-        for cell in cells {
-            match cell {
-                Some(at) => {
-                    put!(out, "<td class=\"" (class_of(&record.cells[*at])) "\">");
-                    face(out, record, *at, sheet, shown);
-                    put!(out, "</td>");
-                }
-                None => put!(out, "<td class=\"hole\"></td>"),
-            }
-        }
-        put!(out, "</tr>\n");
-    }
-    put!(out, "</tbody></table></div>\n");
 }
 
 /// What stands in a cell of the map.
@@ -269,52 +255,77 @@ fn decided_by_another(
 
 /// A line for each cell, a column for each figure.
 fn list(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, shown: &Shown) {
-    let axis = block.row_axis.as_deref().unwrap_or("cell");
     let name = format!("{} {}", sheet.test, block.heading);
-    put!(
-        out,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim())
-        "\"><table class=\"list matrix\">\n<caption>By " (axis) "</caption>\n<thead><tr><th scope=\"col\">" (axis)
-        "</th><th scope=\"col\">verdict</th>"
-    );
+    let large = cells(sheet).count() > LARGE;
+    let spreads =
+        block.cells.iter().flatten().flatten().any(|at| !record.cells[*at].rounds.is_empty());
+    put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim()) "\">");
+    let band = if large { BAND } else { block.rows.len().max(1) };
+    for (rows, cells) in block.rows.chunks(band).zip(block.cells.chunks(band)) {
+        if large {
+            put!(out, "<div class=\"band\"><table class=\"list matrix large\">\n");
+        } else {
+            put!(out, "<table class=\"list matrix\">\n");
+        }
+        list_head(out, block, shown, spreads);
+        for (row, cells) in rows.iter().zip(cells) {
+            for at in cells.iter().flatten() {
+                list_row(out, record, (*at, row), sheet, shown, spreads);
+            }
+        }
+        put!(out, "</tbody></table>");
+        if large {
+            put!(out, "</div>");
+        }
+    }
+    put!(out, "</div>\n");
+}
+
+fn list_head(out: &mut Markup, block: &Block, shown: &Shown, spreads: bool) {
+    let axis = block.row_axis.as_deref().unwrap_or("cell");
+    put!(out, "<caption>By " (axis) "</caption>\n<thead><tr><th scope=\"col\">" (axis)
+        "</th><th scope=\"col\">verdict</th>");
     for metric in &shown.metrics {
         put!(out, "<th scope=\"col\" class=\"n\">" (title(*metric)) "</th>");
     }
-    let spreads =
-        block.cells.iter().flatten().flatten().any(|at| !record.cells[*at].rounds.is_empty());
     if spreads {
         put!(out, "<th scope=\"col\">launches</th>");
     }
     put!(out, "</tr></thead>\n<tbody>\n");
-    for (row, cells) in block.rows.iter().zip(&block.cells) {
-        for at in cells.iter().flatten() {
-            let (planned, outcome) = (&record.header.cells[*at], &record.cells[*at]);
-            put!(
-                out,
-                "<tr class=\"" (class_of(outcome)) "\"><th scope=\"row\"><a id=\"m" (at) "\" href=\"#c" (at)
-                "\">" (row) "</a></th><td class=\"k\">" (grid::mark(outcome)) "</td>"
-            );
-            for (which, metric) in shown.metrics.iter().enumerate() {
-                let found = figure::one(planned, outcome, *metric).filter(|f| f.value.is_finite());
-                let Some(found) = found else {
-                    put!(out, "<td class=\"n\"></td>");
-                    continue;
-                };
-                let shade = shown.shade(which, found.value);
-                put!(out, "<td class=\"n h" (shade) "\"><b>" (short(*metric, found.value)) "</b>");
-                if let Some((limit, room)) = nearest(planned, outcome, *metric) {
-                    put!(out, " <i>" (limit) "</i> <i>" (room) "</i>");
-                }
-                put!(out, "</td>");
-            }
-            if spreads {
-                let spread = rounds::spread(record, *at, sheet.headline.first);
-                put!(out, "<td class=\"launches\">" (spread.unwrap_or_default()) "</td>");
-            }
-            put!(out, "</tr>\n");
+}
+
+fn list_row(
+    out: &mut Markup,
+    record: &RunRecord,
+    (at, row): (usize, &str),
+    sheet: &Sheet,
+    shown: &Shown,
+    spreads: bool,
+) {
+    let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
+    put!(
+        out,
+        "<tr class=\"" (class_of(outcome)) "\"><th scope=\"row\"><a id=\"m" (at) "\" href=\"#c" (at)
+        "\">" (row) "</a></th><td class=\"k\">" (grid::mark(outcome)) "</td>"
+    );
+    for (which, metric) in shown.metrics.iter().enumerate() {
+        let found = figure::one(planned, outcome, *metric).filter(|f| f.value.is_finite());
+        let Some(found) = found else {
+            put!(out, "<td class=\"n\"></td>");
+            continue;
+        };
+        let shade = shown.shade(which, found.value);
+        put!(out, "<td class=\"n h" (shade) "\"><b>" (short(*metric, found.value)) "</b>");
+        if let Some((limit, room)) = nearest(planned, outcome, *metric) {
+            put!(out, " <i>" (limit) "</i> <i>" (room) "</i>");
         }
+        put!(out, "</td>");
     }
-    put!(out, "</tbody></table></div>\n");
+    if spreads {
+        let spread = rounds::spread(record, at, sheet.headline.first);
+        put!(out, "<td class=\"launches\">" (spread.unwrap_or_default()) "</td>");
+    }
+    put!(out, "</tr>\n");
 }
 
 /// A figure as short as three or four digits allow; milliseconds are whole from 10 on.

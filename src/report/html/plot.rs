@@ -19,6 +19,7 @@ use crate::suite::model::AxisValue;
 
 use super::markup::{Markup, put};
 
+pub mod forest;
 pub mod pairs;
 
 /// Roles of colours, as the style sheet knows them.
@@ -40,7 +41,7 @@ const SERIES: [RGBColor; 8] = [
 const WIDTH: u32 = 400;
 const HEIGHT: u32 = 290;
 /// Blocks of a test that are drawn; the tables have all.
-const MOST_BLOCKS: usize = 6;
+pub const MOST_BLOCKS: usize = 6;
 
 /// A drawing that the library made of numbers.
 pub struct Drawing {

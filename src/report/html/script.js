@@ -20,7 +20,8 @@
     const step = steps[event.key];
     const from = document.activeElement?.closest?.(".matrix td, .matrix th");
     if (!step || !from || !document.activeElement.matches(".matrix a")) return;
-    const rows = [...from.closest("table").tBodies[0].rows];
+    // A large table is cut into several below each other.
+    const rows = [...from.closest(".scroll").querySelectorAll("tbody > tr")];
     let row = rows.indexOf(from.parentElement);
     let column = from.cellIndex;
     // Holes are passed over.
@@ -44,19 +45,26 @@
     if (cell && !cell.contains(event.target) && !event.target.closest("a, button, label, input, summary")) close();
   });
 
-  addEventListener("hashchange", () => open()?.focus({ preventScroll: true }));
-
-  if (navigator.clipboard) {
-    for (const block of document.querySelectorAll(".command")) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = "Copy";
-      button.addEventListener("click", async () => {
-        await navigator.clipboard.writeText(block.querySelector("code").textContent);
-        button.textContent = "Copied";
-        setTimeout(() => (button.textContent = "Copy"), 1500);
-      });
-      block.append(button);
-    }
-  }
+  // Commands are copied by a button; those of a cell get theirs when it is opened.
+  const copied = (block) => {
+    if (!navigator.clipboard || block.querySelector("button")) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(block.querySelector("code").textContent);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+    block.append(button);
+  };
+  const opened = () => {
+    const cell = open();
+    if (!cell) return;
+    cell.querySelectorAll(".command").forEach(copied);
+    cell.focus({ preventScroll: true });
+  };
+  document.querySelectorAll("main .command").forEach(copied);
+  addEventListener("hashchange", opened);
+  addEventListener("load", opened);
 })();

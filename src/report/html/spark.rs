@@ -43,6 +43,34 @@ pub fn gauge(out: &mut Markup, estimate: &Estimate, bound: &Bound) {
     put!(out, "</svg>");
 }
 
+/// The scale of ratios that are to be compared by eye: from the least to the greatest with 1 inside, and half as much
+/// again on both sides.
+pub fn scale(ratios: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = span(ratios.filter(|ratio| ratio.is_finite()).chain([1.0, 1.02, 0.98]));
+    let room = (high - low) / 2.0;
+    (low - room, high + room)
+}
+
+/// A ratio with its interval beside no change, on a scale that others share; what is beyond it ends at its edge.
+pub fn ratio(out: &mut Markup, value: f64, interval: Option<[f64; 2]>, (least, most): (f64, f64)) {
+    let x = |value: f64| 2.0 + ((value - least) / (most - least)).clamp(0.0, 1.0) * 116.0;
+    put!(
+        out,
+        "<svg class=\"gauge\" viewBox=\"0 0 120 20\" width=\"120\" height=\"20\" aria-hidden=\"true\">"
+    );
+    let mut line = |class: &'static str, points: [(f64, f64); 2]| {
+        put!(out, "<polyline class=\"" (class) "\" points=\"");
+        out.points(points);
+        put!(out, "\"/>");
+    };
+    line("target", [(x(1.0), 2.0), (x(1.0), 18.0)]);
+    if let Some([low, high]) = interval {
+        line("range", [(x(low), 10.0), (x(high).max(x(low) + 0.5), 10.0)]);
+    }
+    line("value", [(x(value), 5.0), (x(value), 15.0)]);
+    put!(out, "</svg>");
+}
+
 /// Values in the order in which they were observed, with a limit where one stands on them.
 pub fn series(out: &mut Markup, values: &[f64], limit: Option<f64>) {
     let values: Vec<f64> =

@@ -125,7 +125,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("label", &["for"]),
         ("a", &["class", "href", "id", "rel"]),
         ("th", &["scope", "class"]),
-        ("td", &["class", "colspan"]),
+        ("td", &["class", "colspan", "data-at"]),
         ("tr", &["class"]),
         ("abbr", &["title"]),
         (

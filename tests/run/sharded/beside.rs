@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::{FOUR, SUITE, at, four, merge, project};
+use super::{FOUR, SUITE, at, four, kill, merge, project, shard};
 use crate::harness::{Project, eventually};
 
 #[test]
@@ -130,4 +130,45 @@ fn secrets_are_hidden_in_what_other_shards_run_too() {
     for name in ["record.json", "junit.xml", "summary.md", "report.html"] {
         assert!(!merged.read(name).contains(secret), "{name}");
     }
+}
+
+#[test]
+fn what_was_resumed_twice_and_merged_reads_as_one_run_in_every_report() {
+    let project = project();
+    (1..=2).for_each(|m| drop(shard(&project, m, 2, &[]).exits(10)));
+    for _ in 0..2 {
+        kill(&project, "2-of-2");
+        let resume = ["run", "suite.toml", "--shard", "2/2", "--resume", "2-of-2"];
+        let ran = project.tokgate(&resume).exits(10);
+        assert!(ran.stderr.contains("resumes the run in 2-of-2: 1 of "), "{}", ran.stderr);
+    }
+    let resumed = std::fs::read_to_string(project.path().join("2-of-2/junit.xml")).unwrap();
+    assert!(resumed.contains("name=\"run.resumed\" value=\"2\""), "{resumed}");
+    assert!(!resumed.contains("run.shards"));
+    // Of another machine than the first.
+    let path = project.path().join("1-of-2/record.json");
+    let mut record: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    record["header"]["machine"]["hostname"] = "elsewhere".into();
+    std::fs::write(&path, record.to_string()).unwrap();
+    std::fs::remove_file(path.with_file_name("journal.jsonl")).unwrap();
+
+    let merged = merge(&project, &["1-of-2", "2-of-2"], &[]).exits(10);
+    let words = "2 shards merged; resumed 2 times";
+    assert!(merged.stdout.contains(&format!("\n{words}\n")), "{}", merged.stdout);
+    assert!(merged.read("summary.md").contains(&format!("\n{words}\n")));
+    assert!(merged.read("report.html").contains(words));
+    for report in ["summary.md", "report.html"] {
+        let text = merged.read(report);
+        assert!(text.contains("on elsewhere, ") && text.contains("resumed 2 times"), "{report}");
+    }
+    let junit = merged.read("junit.xml");
+    for property in ["name=\"run.shards\" value=\"2\"", "name=\"run.resumed\" value=\"2\""] {
+        assert!(junit.contains(property), "{property} in {junit}");
+    }
+    let record = merged.record();
+    assert_eq!(record["resumptions"].as_array().unwrap().len(), 2);
+    // Each planned cell once, whoever measured it and how often.
+    let cells = merged.read("report.html").matches("<article class=\"cell ").count();
+    assert_eq!(cells, record["header"]["cells"].as_array().unwrap().len());
 }

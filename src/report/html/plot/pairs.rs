@@ -171,9 +171,9 @@ fn render(
 }
 
 /// An axis of whole numbers with the marks that it is given.
-struct Marked {
-    range: (f64, f64),
-    marks: Vec<f64>,
+pub(super) struct Marked {
+    pub(super) range: (f64, f64),
+    pub(super) marks: Vec<f64>,
 }
 
 impl Ranged for Marked {
