@@ -22,8 +22,8 @@ use crate::record::{Earlier, Event, RunRecord, slowdown};
 use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Order;
+use crate::report::narrate::Guess;
 use crate::report::outlet;
-use crate::report::progress::Progress;
 use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 use crate::transport::Delay;
@@ -413,7 +413,7 @@ fn watch(
         room,
         out: &directory.path,
         order: args.junit.order(&directory.path),
-        progress: Progress::start(global.progress_style(), global.verbose),
+        progress: global.progress(guess(&ready.plan)),
         halter: halter.clone(),
         max_fail,
         counted: max_fail.map(|_| teller),
@@ -467,6 +467,14 @@ fn watch(
         watching.join().ok()
     });
     (seen, fence.lower())
+}
+
+/// What the parts of a plan are taken to last.
+fn guess(plan: &Plan) -> Guess {
+    Guess {
+        cells: plan.cells.iter().map(|cell| plan.estimate(cell)).collect(),
+        starts: plan.launches.iter().map(|launch| plan.start_of(launch)).collect(),
+    }
 }
 
 /// Why nothing can be launched on this machine: it can't hold as many connections as a cell has
@@ -553,7 +561,7 @@ fn conclude(
         exit = exit.or(Exit::Doubt);
     }
     if ready.slow.is_none() {
-        say(&console::last_line(&seen.record));
+        global.say_folded(&console::last_line(&seen.record));
     }
     exit
 }
