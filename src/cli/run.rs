@@ -22,9 +22,8 @@ use crate::record::{Earlier, Event, RunRecord, slowdown};
 use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Order;
-use crate::report::narrate::Guess;
 use crate::report::outlet;
-use crate::run::{Cause, Conduct, Halter, Parent, Unfit, conduct, in_virtual_time};
+use crate::run::{Cause, Conduct, Given, Halter, Parent, Unfit, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 use crate::transport::Delay;
 
@@ -37,7 +36,7 @@ use super::header::{self, HeaderInput};
 use super::hindrance;
 use super::junit::Junit;
 use super::limit::{self, Limits};
-use super::onlooker::{Onlooker, Seen, Trouble, failures};
+use super::onlooker::{Onlooker, Seen, Trouble, failures, guess};
 use super::provenance;
 use super::reference::{self, References};
 use super::resume::{self, Course, Resume, Unfinished};
@@ -244,6 +243,13 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
+/// An engine that is up, and the runtime that started it.
+pub(super) struct Up {
+    pub(super) runtime: tokio::runtime::Runtime,
+    pub(super) given: Given,
+}
+
+/// Carries out a run in a directory of its own.
 pub(super) fn carry_out(
     ready: &Ready,
     args: &Args,
@@ -258,13 +264,24 @@ pub(super) fn carry_out(
     };
     let out = resumed.unwrap_or_else(|| default_directory(&suite.name, args.sharding.shard));
     let command = ready.redactor.text(&format!("tokgate run {}", suite.path));
-    let directory = match Directory::open(&out, &command) {
-        Ok(directory) => directory,
+    match Directory::open(&out, &command) {
+        Ok(directory) => carry_out_in(directory, ready, args, global, machine, (shares, None)),
         Err(error) => {
             hindrance::unopened(&error, &out, LAUNCHED_NOTHING);
-            return Exit::Unwritten;
+            Exit::Unwritten
         }
-    };
+    }
+}
+
+/// As [`carry_out`], in an open directory, and with an engine that may be up already.
+pub(super) fn carry_out_in(
+    directory: Directory,
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    machine: &hardware::Facts,
+    (shares, up): (&mut Shares, Option<Up>),
+) -> Exit {
     let order = args.junit.order(&directory.path);
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
@@ -311,7 +328,8 @@ pub(super) fn carry_out(
     };
     match begun {
         Ok(opening) => {
-            let (seen, broken) = watch(ready, args, global, &directory, opening, machine, shares);
+            let with = (machine, &*shares, up);
+            let (seen, broken) = watch(ready, args, global, &directory, opening, with);
             let exit = match &seen {
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
@@ -386,8 +404,7 @@ fn watch(
     global: &Global,
     directory: &Directory,
     opening: Opening,
-    machine: &hardware::Facts,
-    shares: &Shares,
+    (machine, shares, up): (&hardware::Facts, &Shares, Option<Up>),
 ) -> (Option<Seen>, Option<String>) {
     let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
@@ -418,6 +435,7 @@ fn watch(
         max_fail,
         counted: max_fail.map(|_| teller),
     };
+    let (runtime, given) = up.map(|up| (up.runtime, up.given)).unzip();
     let conduct_input = Conduct {
         plan: &ready.plan,
         header: &header,
@@ -430,6 +448,7 @@ fn watch(
         unfit,
         earlier,
         slow: ready.slow,
+        given: Mutex::new(given),
     };
     let fence = Fence::raise(&halter);
     let seen = std::thread::scope(|scope| {
@@ -444,11 +463,13 @@ fn watch(
                 return None;
             }
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(in_virtual_time(&ready.plan))
-            .build();
-        match runtime {
+        let new = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .start_paused(in_virtual_time(&ready.plan))
+                .build()
+        };
+        match runtime.map_or_else(new, Ok) {
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
                 let conducted = Fence::hold(|| {
@@ -467,14 +488,6 @@ fn watch(
         watching.join().ok()
     });
     (seen, fence.lower())
-}
-
-/// What the parts of a plan are taken to last.
-fn guess(plan: &Plan) -> Guess {
-    Guess {
-        cells: plan.cells.iter().map(|cell| plan.estimate(cell)).collect(),
-        starts: plan.launches.iter().map(|launch| plan.start_of(launch)).collect(),
-    }
 }
 
 /// Why nothing can be launched on this machine: it can't hold as many connections as a cell has

@@ -18,12 +18,14 @@ pub struct Screen<W> {
     out: W,
     /// Columns of each line that stands and is to be redrawn.
     drawn: Vec<usize>,
+    /// Columns that the terminal had then.
+    columns: usize,
 }
 
 impl<W: Write> Screen<W> {
     /// A screen that writes to `out`.
     pub fn new(out: W) -> Screen<W> {
-        Screen { out, drawn: Vec::new() }
+        Screen { out, drawn: Vec::new(), columns: 0 }
     }
 
     /// Draws `lines` in the place of those before, below `above`, which stays: whole lines or nothing. Of more
@@ -32,12 +34,14 @@ impl<W: Write> Screen<W> {
     pub fn draw(&mut self, (columns, rows): (u16, u16), above: &str, lines: &[String]) {
         let (columns, rows) = (usize::from(columns.max(1)), usize::from(rows.max(1)));
         let mut frame = self.home(columns);
-        if !above.is_empty() {
+        // Otherwise lines are written over each other, which does not flicker.
+        if !above.is_empty() || self.columns != columns {
             frame.push_str("\u{1b}[J");
-            for line in above.lines() {
-                frame.push_str(line);
-                frame.push_str("\r\n");
-            }
+        }
+        self.columns = columns;
+        for line in above.lines() {
+            frame.push_str(line);
+            frame.push_str("\r\n");
         }
         let room = columns.saturating_sub(MARGIN).max(1);
         let shown = &lines[lines.len().saturating_sub(rows)..];
@@ -239,7 +243,7 @@ pub(super) mod tests {
                     }
                     taken = 2 + end + 1;
                 } else if first == '\n' {
-                    self.cursor = (line + 1, column);
+                    self.cursor = (line + 1, column % self.columns);
                     if self.lines.len() == line + 1 {
                         self.lines.push(Vec::new());
                     }
@@ -288,7 +292,9 @@ pub(super) mod tests {
             for (at, columns) in widths.into_iter().enumerate() {
                 terminal.resize(columns);
                 let above = format!("{at} stays\n");
-                screen.draw((columns as u16, 24), &above, &owned(&[long, "", long]));
+                let lines = owned(&[long, "", long]);
+                screen.draw((columns as u16, 24), "", &lines);
+                screen.draw((columns as u16, 24), &above, &lines);
                 terminal.see(&tape.take());
                 let shown = cut(long, columns - MARGIN);
                 let lines = terminal.lines();
