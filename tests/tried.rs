@@ -123,6 +123,29 @@ fn a_command_is_started_asked_and_written_down() {
 }
 
 #[test]
+fn an_engine_that_is_slow_to_load_is_loaded_once() {
+    let project = Project::new();
+    let tokgate = env!("CARGO_BIN_EXE_tokgate");
+    project.file("engine.toml", ENGINE);
+    // Each start leaves a line.
+    let script =
+        format!("echo start >> starts; exec {tokgate} sim --profile engine.toml --port $0");
+    let command = ["--write", "gate.toml", "--", "sh", "-c", &script, "{{ port }}"];
+    let ran = tried(&project, &command).exits(0);
+    let starts = || std::fs::read_to_string(project.path().join("starts")).unwrap().lines().count();
+    assert_eq!(starts(), 1, "{}", ran.stderr);
+    // Its start is among the figures, and its log where that of a run is.
+    let record = ran.record();
+    let launch = &record["launches"][0];
+    assert!(launch["ready-time"].as_f64().unwrap() > 0.0, "{launch}");
+    assert!(ran.out.join(launch["log"].as_str().unwrap()).exists(), "{launch}");
+    assert!(ran.verdicts().iter().any(|it| it.starts_with("startup")), "{:?}", ran.verdicts());
+    // Nothing of it is left.
+    holds(&project, "gate.toml");
+    assert_eq!(starts(), 2);
+}
+
+#[test]
 fn without_a_terminal_and_without_write_nothing_is_written_but_said() {
     let project = Project::new();
     let engine = Engine::start(&project, &[]);
@@ -270,7 +293,8 @@ fn whatever_can_not_be_tried_says_what_to_write() {
         }
     };
     says(&[], 20, &["no engine to try", "--url http://127.0.0.1:8000"]);
-    says(&["--url", "127.0.0.1:8000"], 20, &["begins with http://"]);
+    says(&["--url", "127.0.0.1:8000"], 20, &["begins with http://: --url http://127.0.0.1:8000"]);
+    says(&["llama-server"], 20, &["no url", "tokgate try -- llama-server"]);
     says(&["--url", "https://example.org"], 20, &["plain http"]);
     let dead = format!("http://127.0.0.1:{}", free_port());
     says(&["--url", &dead], 30, &["no engine answers", "start the engine first"]);

@@ -1,16 +1,17 @@
 //! `tokgate check`: every problem of a suite, without launching anything.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::Global;
 use super::exit::Exit;
 use super::plan::Known;
 use super::shape::{self, Choice, Overlay, Planned};
-use crate::judge::power::SURELY;
+use crate::judge::power::{Losses, SURELY};
 use crate::quantity::print_number;
 use crate::record::prospect::{Asked, Need, Prospect, Way, prospects};
 use crate::suite::Problem;
-use crate::suite::model::Quarantine;
+use crate::suite::model::{OnMissing, Place, Quarantine, Reference};
 
 /// Arguments of `tokgate check`.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,6 +38,7 @@ pub fn run(args: &Args, global: &Global) -> Exit {
                 warnings.list.extend(shape::expired(&planned.plan).map(expired));
                 let known = Known::of_files(&planned.plan);
                 warnings.list.extend(blind(&planned, &known));
+                warnings.list.extend(absent(&planned));
                 if !warnings.is_empty() {
                     if !global.quiet {
                         super::say_as_is(&warnings.render(global.color_stderr()));
@@ -79,6 +81,33 @@ pub fn run(args: &Args, global: &Global) -> Exit {
     exit
 }
 
+/// Files with recorded runs that limits are shares of, and that are not there: a run will refuse.
+fn absent(planned: &Planned) -> Vec<Problem> {
+    let plan = &planned.plan;
+    match plan.suite.baseline.on_missing {
+        OnMissing::Error => {}
+        OnMissing::Skip | OnMissing::Record => return Vec::new(),
+    }
+    let mut files: BTreeMap<PathBuf, Place> = BTreeMap::new();
+    for bound in plan.cells.iter().flat_map(|cell| plan.bounds(cell)) {
+        if let Some(Reference::File(file)) = bound.against.map(|against| against.reference)
+            && !files.contains_key(&file)
+        {
+            files.insert(file, bound.place);
+        }
+    }
+    files.retain(|file, _| matches!(file.try_exists(), Ok(false)));
+    let problem = |(file, place): (&PathBuf, &Place)| {
+        let message =
+            format!("there is no {}, and limits are shares of what it has", file.display());
+        let help =
+            "a run ends with exit code 21 until it is there: `tokgate baseline record` makes it";
+        let problem = Problem::new("no-baseline", message).help(help).warning();
+        Problem { span: planned.loaded.source.line_span(place), ..problem }
+    };
+    files.iter().map(problem).collect()
+}
+
 fn expired(quarantine: &Quarantine) -> Problem {
     let message = format!("this quarantine expired on {}", quarantine.expires);
     let help = "a run ends with exit code 21 until it is gone, or has a later day with a reason that holds";
@@ -94,7 +123,8 @@ fn blind(planned: &Planned, known: &Known) -> Vec<Problem> {
     let (limits, _) = prospects(plan, known.sources(), None);
     // The one that sees least of each line, and how many there are.
     let mut lines: Vec<(Prospect, usize)> = Vec::new();
-    for limit in limits.into_iter().filter(|limit| limit.outlook.is_blind()) {
+    let mut losses = Losses::default();
+    for limit in limits.into_iter().filter(|limit| limit.outlook.is_blind(&mut losses)) {
         match lines.iter_mut().find(|(it, _)| it.place == limit.place && it.metric == limit.metric)
         {
             Some((worst, cells)) => {
@@ -107,10 +137,10 @@ fn blind(planned: &Planned, known: &Known) -> Vec<Problem> {
             None => lines.push((limit, 1)),
         }
     }
-    lines.iter().map(|(worst, cells)| of_blind(planned, worst, *cells)).collect()
+    lines.iter().map(|(worst, cells)| of_blind(planned, worst, *cells, &mut losses)).collect()
 }
 
-fn of_blind(planned: &Planned, limit: &Prospect, cells: usize) -> Problem {
+fn of_blind(planned: &Planned, limit: &Prospect, cells: usize, losses: &mut Losses) -> Problem {
     let plan = &planned.plan;
     let cell = &plan.cells[limit.cell];
     let worth = limit.outlook.worth_seeing().min(0.999);
@@ -121,7 +151,7 @@ fn of_blind(planned: &Planned, limit: &Prospect, cells: usize) -> Problem {
     };
     let n = limit.way.declared();
     let by = format!("{n} {}", if n == 1 { one } else { many });
-    let sees = limit.outlook.sees(SURELY).unwrap_or(1.0);
+    let sees = limit.outlook.sees(SURELY, losses).unwrap_or(1.0);
     let more = match cells {
         1 => String::new(),
         n => format!(" (and {})", counted(n - 1, "other cell")),
@@ -134,7 +164,7 @@ fn of_blind(planned: &Planned, limit: &Prospect, cells: usize) -> Problem {
         plan.cell_id(cell),
         percent(sees),
     );
-    let needs = limit.outlook.needs(Asked { loss: worth, surely: SURELY });
+    let needs = limit.outlook.needs(Asked { loss: worth, surely: SURELY }, losses);
     let help = match (needs, limit.way) {
         (Need::Enough(n), Way::Pairs(_)) => format!("write `pairs = {n}` in [compare]"),
         (Need::Enough(n), Way::Variants(_) | Way::Runs { .. } | Way::Launches(_)) => {

@@ -97,6 +97,7 @@ mod tests {
             unfit: Default::default(),
             earlier: Earlier::default(),
             slow: None,
+            given: Mutex::default(),
         };
         let fence = Fence::raise(&halter);
         let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -56,8 +56,9 @@ use voice::say_as_is;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::report::outlet;
-use crate::report::progress::Style;
+use crate::report::narrate::Guess;
+use crate::report::progress::{Progress, Style};
+use crate::report::{outlet, screen};
 
 /// LLM inference performance as a test suite.
 #[derive(Debug, Parser)]
@@ -119,9 +120,20 @@ impl Global {
 
     /// How progress is shown.
     pub fn progress_style(&self) -> Style {
-        let redraws = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let terminal = std::io::stderr().is_terminal() && redraws;
-        Style::choose(terminal, self.no_progress, self.quiet)
+        Style::choose(watched(), self.no_progress, self.quiet)
+    }
+
+    /// Begins to show the progress of a run whose parts are taken to last so long.
+    pub fn progress(&self, guess: Guess) -> Progress {
+        Progress::start(self.progress_style(), self.verbose, self.color_stderr(), guess)
+    }
+
+    /// Writes a line to stderr, on a terminal that somebody watches broken between its words.
+    pub fn say_folded(&self, line: &str) {
+        match watched() {
+            true => say(&screen::fold(line, screen::size().0.into(), 0)),
+            false => say(line),
+        }
     }
 
     /// A blank line between what stays of the live display and the page below it.
@@ -139,6 +151,15 @@ impl Global {
             When::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         }
     }
+}
+
+/// Whether stderr is a terminal that can redraw and that somebody watches: some CI services give a job a terminal
+/// and keep what it wrote.
+fn watched() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let dumb = set("TERM").is_some_and(|term| term == "dumb");
+    let ci = set("CI").is_some_and(|ci| ci != "false" && ci != "0");
+    std::io::stderr().is_terminal() && !dumb && !ci
 }
 
 #[derive(Debug, Subcommand)]

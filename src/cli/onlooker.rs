@@ -14,11 +14,13 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
+use crate::matrix::Plan;
 use crate::record::journal::{Journal, JournalError};
 use crate::record::{Event, RunRecord};
 use crate::report::Unwritten;
 use crate::report::files::{Pace, Room};
 use crate::report::junit::Order;
+use crate::report::narrate::Guess;
 use crate::report::progress::Progress;
 use crate::run::{Cause, Halter};
 
@@ -149,6 +151,14 @@ impl Onlooker<'_> {
     /// Says something that is no part of the record.
     fn warn(&mut self, message: String) {
         self.progress.see(&Event::Warning { message }, &self.record);
+    }
+}
+
+/// What the parts of a plan are taken to last.
+pub fn guess(plan: &Plan) -> Guess {
+    Guess {
+        cells: plan.cells.iter().map(|cell| plan.estimate(cell)).collect(),
+        starts: plan.launches.iter().map(|launch| plan.start_of(launch)).collect(),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::judge::power::{Design, Question, SURELY, smallest_loss};
+use crate::judge::power::{Design, Losses, Question, SURELY};
 use crate::judge::ratio::{family_level, logarithms, moments};
 use crate::judge::{Bound, Side};
 use crate::matrix::{Cell, CellBound, Plan};
@@ -68,6 +68,7 @@ pub fn resolve(
                         variant: Some(variant(plan, *setting, cell)),
                         runs: Vec::new(),
                         comparisons,
+                        halved: plan.halves(),
                         recorded: false,
                         sees: None,
                     };
@@ -194,10 +195,12 @@ impl Search<'_> {
             Some(Some((baseline, git))) => (Some(baseline), git),
         };
         let (shown, comparisons) = (self.shown.clone(), self.comparisons);
+        let halved = self.plan.halves();
         let empty = |asked: &Asked<'_>, runs: Vec<f64>, sees| {
             let (file, git, recorded) = (shown.clone(), git.clone(), false);
+            let variant = None;
             let record =
-                RelativeRecord { file, git, variant: None, runs, comparisons, recorded, sees };
+                RelativeRecord { file, git, variant, runs, comparisons, halved, recorded, sees };
             ((asked.index, asked.position), record)
         };
         let Some(baseline) = baseline else {
@@ -267,10 +270,14 @@ impl Search<'_> {
             (at, RelativeRecord { recorded: on_missing == OnMissing::Record, ..record })
         }));
         let level = family_level(self.plan.suite.policy.alpha, self.comparisons);
+        let mut losses = Losses::default();
         found.relative.extend(known.iter().filter(|_| !self.failed).map(|(one, line)| {
             let runs = line.runs();
             let launches = self.plan.rounds(one.cell);
-            let sees = one.bound.bound.and_then(|bound| sees(&runs, launches, &bound, level));
+            let sees = one
+                .bound
+                .bound
+                .and_then(|bound| sees(&runs, launches, (&bound, level), &mut losses));
             empty(one, runs, sees)
         }));
     }
@@ -344,7 +351,12 @@ impl Search<'_> {
 }
 
 /// The smallest loss that so many launches can be seen to have against these runs.
-fn sees(runs: &[f64], launches: u32, bound: &Bound, level: f64) -> Option<f64> {
+fn sees(
+    runs: &[f64],
+    launches: u32,
+    (bound, level): (&Bound, f64),
+    losses: &mut Losses,
+) -> Option<f64> {
     let (_, squares) = moments(&logarithms(runs, "the baseline").ok()?);
     let sd = (squares / (runs.len() - 1) as f64).sqrt();
     let limit = match bound.side {
@@ -352,7 +364,7 @@ fn sees(runs: &[f64], launches: u32, bound: &Bound, level: f64) -> Option<f64> {
         Side::Max => bound.limit.ln(),
     };
     let design = Design::runs(runs.len() as u64, launches.into())?;
-    Some(smallest_loss(design, Question { alpha: level, limit }, sd, SURELY))
+    Some(losses.smallest(design, Question { alpha: level, limit }, sd, SURELY))
 }
 
 /// `2 values: decode context=8K output-throughput, …`.

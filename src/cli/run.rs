@@ -21,8 +21,7 @@ use crate::report;
 use crate::report::files::Room;
 use crate::report::junit::Order;
 use crate::report::outlet;
-use crate::report::progress::Progress;
-use crate::run::{Cause, Conduct, Halter, Parent, conduct, in_virtual_time};
+use crate::run::{Cause, Conduct, Given, Halter, Parent, conduct, in_virtual_time};
 use crate::suite::model::TimeLimit;
 use crate::transport::Delay;
 
@@ -35,7 +34,7 @@ use super::header::{self, HeaderInput};
 use super::hindrance;
 use super::junit::Junit;
 use super::limit::{self, Limits};
-use super::onlooker::{Onlooker, Seen, Trouble, failures};
+use super::onlooker::{Onlooker, Seen, Trouble, failures, guess};
 use super::preflight::{self, Site};
 use super::provenance;
 use super::reference::{self, References};
@@ -248,6 +247,13 @@ fn expired(plan: &Plan) -> Result<(), Exit> {
     found
 }
 
+/// An engine that is up, and the runtime that started it.
+pub(super) struct Up {
+    pub(super) runtime: tokio::runtime::Runtime,
+    pub(super) given: Given,
+}
+
+/// Carries out a run in a directory of its own.
 pub(super) fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mut Shares) -> Exit {
     let suite = &ready.plan.suite;
     let resumed = match &args.resume {
@@ -256,13 +262,23 @@ pub(super) fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mu
     };
     let out = resumed.unwrap_or_else(|| default_directory(&suite.name, args.sharding.shard));
     let command = ready.redactor.text(&format!("tokgate run {}", suite.path));
-    let directory = match Directory::open(&out, &command) {
-        Ok(directory) => directory,
+    match Directory::open(&out, &command) {
+        Ok(directory) => carry_out_in(directory, ready, args, global, (shares, None)),
         Err(error) => {
             hindrance::unopened(&error, &out, LAUNCHED_NOTHING);
-            return Exit::Unwritten;
+            Exit::Unwritten
         }
-    };
+    }
+}
+
+/// As [`carry_out`], in an open directory, and with an engine that may be up already.
+pub(super) fn carry_out_in(
+    directory: Directory,
+    ready: &Ready,
+    args: &Args,
+    global: &Global,
+    (shares, up): (&mut Shares, Option<Up>),
+) -> Exit {
     let order = args.junit.order(&directory.path);
     let header = header::make(&HeaderInput {
         plan: &ready.plan,
@@ -313,7 +329,8 @@ pub(super) fn carry_out(ready: &Ready, args: &Args, global: &Global, shares: &mu
     };
     match begun {
         Ok(opening) => {
-            let (seen, broken) = watch(ready, args, global, &directory, opening, shares);
+            let with = (&*shares, up);
+            let (seen, broken) = watch(ready, args, global, &directory, opening, with);
             let exit = match &seen {
                 Some(seen) => {
                     shares.limits.failed(failures(&seen.record));
@@ -388,7 +405,7 @@ fn watch(
     global: &Global,
     directory: &Directory,
     opening: Opening,
-    shares: &Shares,
+    (shares, up): (&Shares, Option<Up>),
 ) -> (Option<Seen>, Option<String>) {
     let Opening { journal, room, record, event, earlier } = opening;
     let header = record.header.clone();
@@ -414,11 +431,12 @@ fn watch(
         room,
         out: &directory.path,
         order: args.junit.order(&directory.path),
-        progress: Progress::start(global.progress_style(), global.verbose),
+        progress: global.progress(guess(&ready.plan)),
         halter: halter.clone(),
         max_fail,
         counted: max_fail.map(|_| teller),
     };
+    let (runtime, given) = up.map(|up| (up.runtime, up.given)).unzip();
     let conduct_input = Conduct {
         plan: &ready.plan,
         header: &header,
@@ -431,6 +449,7 @@ fn watch(
         unfit,
         earlier,
         slow: ready.slow,
+        given: Mutex::new(given),
     };
     let fence = Fence::raise(&halter);
     let seen = std::thread::scope(|scope| {
@@ -445,11 +464,13 @@ fn watch(
                 return None;
             }
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(in_virtual_time(&ready.plan))
-            .build();
-        match runtime {
+        let new = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .start_paused(in_virtual_time(&ready.plan))
+                .build()
+        };
+        match runtime.map_or_else(new, Ok) {
             Ok(runtime) => {
                 let local = tokio::task::LocalSet::new();
                 let conducted = Fence::hold(|| {
@@ -525,7 +546,7 @@ fn conclude(
         exit = exit.or(Exit::Doubt);
     }
     if ready.slow.is_none() {
-        say(&console::last_line(&seen.record));
+        global.say_folded(&console::last_line(&seen.record));
     }
     exit
 }

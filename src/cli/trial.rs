@@ -1,9 +1,9 @@
 //! `tokgate try`: an endpoint or a command without a suite. The engine is asked what it is, sizes that fit it
 //! become a suite, and that runs as any suite does.
 //!
-//! An engine that a command starts is started twice: once to be asked, and once, fresh, for the run, whose start
-//! is measured then.
+//! An engine that a command starts is asked and measured in one life: loading a model may take minutes.
 
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use crate::clock::Clock;
 use crate::engine::LaunchSpec;
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::redact::Redactor;
+use crate::engine::remote::Remote;
 use crate::engine::supervise as process;
 use crate::hardware;
 use crate::matrix::{Plan, Runtime};
 use crate::quantity::print_number;
-use crate::report::json;
-use crate::run::{Cause, Halt, Halter, Parent};
+use crate::report::{json, sanitise, screen};
+use crate::run::{Cause, Given, Halt, Halter, Parent};
 use crate::suite::model::TimeLimit;
 use crate::transport::Transport;
 use crate::trial::floors::Floors;
@@ -27,25 +28,24 @@ use crate::trial::sizes::Sizes;
 use crate::trial::source::{Source, Start};
 
 use super::annotate::Annotations;
-use super::directory::Directory;
+use super::directory::{Directory, shown};
 use super::exit::Exit;
 use super::limit::Limits;
 use super::offer::{self, Offer};
 use super::preflight;
+use super::run::Up;
 use super::shape::{self, Choice, Overlay};
 use super::shard::Sharding;
 use super::share::Shares;
-use super::{Global, hindrance, run, say, secrecy};
+use super::{Global, hindrance, resume, run, say, secrecy};
 
 /// The name of a trial's suite, and the last part of its directory.
 const NAME: &str = "try";
 /// The trial's suite, in its output directory.
 const SUITE: &str = "suite.toml";
-/// Where the log of the engine goes that is asked, in the output directory.
-const ASKED: &str = "asked";
 /// How often a start that takes long is told.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// How long the end of the asked engine is waited for once somebody wants this program to end.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// How long the end of an engine is waited for that is not measured after all.
 const HURRY: Duration = Duration::from_secs(3);
 /// How long that of one whose start was cut short is, its supervisor's own grace included.
 const ENDING: Duration = Duration::from_secs(6);
@@ -53,8 +53,11 @@ const ENDING: Duration = Duration::from_secs(6);
 /// Arguments of `tokgate try`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The engine runs here already
-    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    /// The engine runs here already: http://127.0.0.1:8000
+    #[arg(value_name = "URL", conflicts_with = "command")]
+    endpoint: Option<String>,
+    /// The same
+    #[arg(long, value_name = "URL", conflicts_with_all = ["command", "endpoint"])]
     url: Option<String>,
     /// The model to ask for [default: the first that the engine lists]
     #[arg(long, value_name = "NAME")]
@@ -109,8 +112,18 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
         hindrance::unopened(&error, &out, "nothing was launched");
         Exit::Unwritten
     })?;
+    match directory.clear() {
+        Ok(Some(previous)) if !global.quiet => {
+            resume::farewell(&previous, &shown(&previous)).iter().for_each(|line| say(line));
+        }
+        Ok(_) => {}
+        Err(error) => {
+            hindrance::unmoved(&error, &directory, "nothing was launched");
+            return Err(Exit::Unwritten);
+        }
+    }
     let suite = out.join(SUITE);
-    let (asked, ready_time) = {
+    let (asked, up) = {
         let least = Sizes::least();
         let first = Script {
             name: NAME,
@@ -143,7 +156,7 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
             secrets,
             redactor: &redactor,
             model: args.model.as_deref(),
-            log: directory.path.join(ASKED),
+            out: directory.path.clone(),
             budget: args.minutes * 60.0,
             quiet: global.quiet,
         };
@@ -152,8 +165,7 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
             hints.iter().for_each(|hint| say(&format!("  – {hint}")));
         })?
     };
-    drop(directory);
-    let Asked { portrait, pace, seconds } = asked;
+    let Asked { portrait, pace, seconds, .. } = asked;
     // What was spent on asking is part of the time, but not the engine's start.
     let left = (args.minutes * 60.0 - seconds).max(args.minutes * 30.0);
     let sizes = Sizes::choose(&portrait, &pace, left);
@@ -170,14 +182,23 @@ fn attempt(args: &Args, global: &Global) -> Result<Exit, Exit> {
         chat: portrait.chat,
         sizes: &sizes,
     };
-    store(&suite, &script.trial())?;
-    // A bound for an engine that becomes far slower than it was.
+    let of_run = of_run(args, &suite);
+    let prepared = store(&suite, &script.trial())
+        .and_then(|()| run::prepare(&suite, &of_run, global, &machine, false));
+    let ready = match prepared {
+        Ok(ready) => ready,
+        Err(exit) => {
+            up.into_iter().for_each(end);
+            return Err(exit);
+        }
+    };
+    // A bound for an engine that becomes far slower than it was, and may have to be started again.
+    let ready_time = up.as_ref().map_or(Duration::ZERO, |up| up.given.running.ready_time);
     let bound = 2.0 * args.minutes * 60.0 + 2.0 * ready_time.as_secs_f64() + 30.0;
     let limit = TimeLimit::After(Duration::from_secs_f64(bound));
     shares.limits = Limits::begin(Some(limit), None);
-    let of_run = of_run(args, &suite);
-    let ready = run::prepare(&suite, &of_run, global, &machine, false)?;
-    let exit = run::carry_out(&ready, &of_run, global, &mut shares);
+    let with = (&mut shares, up);
+    let exit = run::carry_out_in(directory, &ready, &of_run, global, with);
     if let Some(signal) = shares.signals.first() {
         return Err(exit.or(Exit::Signal(signal)));
     }
@@ -203,14 +224,20 @@ fn source(args: &Args) -> Result<Source, Exit> {
         say(&format!("  help: {help}"));
         Exit::Suite
     };
-    match &args.url {
+    match args.url.as_ref().or(args.endpoint.as_ref()) {
+        Some(url) if url.starts_with("https://") => Err(refuse(
+            &format!("`{url}` can't be used"),
+            "TLS is not spoken here; give the engine's plain http url",
+        )),
         Some(url) if !url.starts_with("http://") => {
-            let why = if url.starts_with("https://") {
-                "TLS is not spoken here; give the engine's plain http url"
-            } else {
-                "write one that begins with http://, like --url http://127.0.0.1:8000"
+            let why = match url.contains([':', '.']) || url == "localhost" {
+                true => format!("write one that begins with http://: --url http://{url}"),
+                false => format!(
+                    "write one that begins with http://, like http://127.0.0.1:8000; a command stands \
+                     behind `--`: tokgate try -- {url} … --port 8000"
+                ),
             };
-            Err(refuse(&format!("`{url}` can't be used"), why))
+            Err(refuse(&format!("`{url}` is no url"), &why))
         }
         Some(url) => Ok(Source::Url(url.clone())),
         None if args.command.is_empty() => Err(refuse(
@@ -302,6 +329,10 @@ fn tell(portrait: &Portrait, pace: &Pace, sizes: &Sizes) {
 struct Asked {
     portrait: Portrait,
     pace: Pace,
+    /// The way to ask it further.
+    remote: Remote,
+    /// How long it took to its first token.
+    first: Duration,
     /// Seconds that it took, without the engine's start.
     seconds: f64,
 }
@@ -313,22 +344,22 @@ struct Asking<'a> {
     secrets: Vec<(String, String)>,
     redactor: &'a Redactor,
     model: Option<&'a str>,
-    /// The directory of the engine's log.
-    log: PathBuf,
+    /// The output directory, where the engine's log goes.
+    out: PathBuf,
     /// Seconds that the whole trial has.
     budget: f64,
     quiet: bool,
 }
 
 impl Asking<'_> {
-    /// Starts the engine where there is a command, asks it, and ends it again.
-    fn ask(&self, halter: &Halter) -> Result<(Asked, Duration), Exit> {
+    /// Starts the engine where there is a command, and asks it. What was started is up then.
+    fn ask(&self, halter: &Halter) -> Result<(Asked, Option<Up>), Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| {
             say(&format!("error: no runtime: {error}"));
             Exit::Engine
         })?;
-        runtime.block_on(async {
+        let (asked, given) = runtime.block_on(async {
             let mut halt = halter.waiter();
             let spec = self.spec(None)?;
             let mut running = match spec.command {
@@ -362,17 +393,24 @@ impl Asking<'_> {
                     asked = portray(&spec, self.model, self.budget) => asked.map_err(|it| refused(&it)),
                 },
             };
-            let ready_time = running.as_ref().map_or(Duration::ZERO, |(it, _)| it.ready_time);
-            if let Some((running, spec)) = &mut running {
-                let grace = spec.stop.grace;
-                let grace = if asked.is_err() { grace.min(HURRY) } else { grace };
-                let report = running.stop(grace).await;
-                for survivor in report.survivors {
-                    say(&format!("warning: still there: {survivor}"));
+            let asked = match (asked, &mut running) {
+                (Ok(asked), _) => asked,
+                (Err(exit), Some((running, spec))) => {
+                    stop(running, spec.stop.grace).await;
+                    return Err(exit);
                 }
-            }
-            asked.map(|asked| (asked, ready_time))
-        })
+                (Err(exit), None) => return Err(exit),
+            };
+            let given = running.map(|(mut running, spec)| {
+                // It is known by now which engine it is, and it has made its first token.
+                running.facts = asked.portrait.facts.clone();
+                running.remote = asked.remote.clone();
+                running.ready_time += asked.first;
+                Given { running, port: spec.port }
+            });
+            Ok((asked, given))
+        })?;
+        Ok((asked, given.map(|given| Up { runtime, given })))
     }
 
     fn spec(&self, port: Option<u16>) -> Result<LaunchSpec, Exit> {
@@ -380,8 +418,8 @@ impl Asking<'_> {
             port: port.unwrap_or(1),
             secrets: self.secrets.clone(),
             run_id: NAME.to_owned(),
-            run_dir: self.log.clone(),
-            out_dir: self.log.clone(),
+            run_dir: self.out.clone(),
+            out_dir: self.out.clone(),
             session: 0,
             round: 0,
             launch_ordinal: 0,
@@ -409,7 +447,8 @@ impl Asking<'_> {
             let spec = self.spec(Some(port))?;
             if let (false, Some(command)) = (self.quiet, &spec.command) {
                 let line = shell_words::join(&command.argv);
-                say(&format!("starting the engine to ask it what fits: {line}"));
+                say(&format!("starting the engine: {line}"));
+                say(&format!("  its log: {}", shown(&spec.log).display()));
             }
             let clock = Clock::start();
             let mut step = String::new();
@@ -425,7 +464,9 @@ impl Asking<'_> {
                         launched = &mut launching => break launched,
                         cause = halt.wait() => return Err(halted(cause)),
                         () = tokio::time::sleep(SIGN_OF_LIFE) => if !self.quiet {
-                            say(&format!("still starting, {} s", began.elapsed().as_secs()));
+                            let said = last_words(&spec.log);
+                            let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+                            say(&format!("still starting, {} s{said}", began.elapsed().as_secs()));
                         },
                     }
                 }
@@ -440,6 +481,21 @@ impl Asking<'_> {
     }
 }
 
+/// The last line of an engine's log, as much of it as says how far it is.
+fn last_words(log: &Path) -> Option<String> {
+    const END: u64 = 4096;
+    const COLUMNS: usize = 60;
+    let mut file = std::fs::File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(END))).ok()?;
+    let mut end = Vec::new();
+    file.take(END).read_to_end(&mut end).ok()?;
+    // A bar that is redrawn in place is one line, of which the last state counts.
+    let end = String::from_utf8_lossy(&end).into_owned();
+    let last = end.rsplit(['\n', '\r']).map(sanitise::line).find(|it| !it.trim().is_empty())?;
+    Some(screen::cut(last.trim(), COLUMNS))
+}
+
 async fn portray(spec: &LaunchSpec, model: Option<&str>, budget: f64) -> Result<Asked, Refusal> {
     let began = Instant::now();
     let approach = Approach {
@@ -449,8 +505,21 @@ async fn portray(spec: &LaunchSpec, model: Option<&str>, budget: f64) -> Result<
         patience: Duration::from_secs_f64(budget.max(10.0)),
     };
     let (portrait, remote) = portrait::take(&approach).await?;
+    let first = began.elapsed();
     let pace = pace::take(&remote, &portrait, budget).await?;
-    Ok(Asked { portrait, pace, seconds: began.elapsed().as_secs_f64() })
+    Ok(Asked { portrait, pace, remote, first, seconds: began.elapsed().as_secs_f64() })
+}
+
+/// Ends an engine that is not measured after all.
+fn end(up: Up) {
+    let Up { runtime, given: Given { mut running, .. } } = up;
+    runtime.block_on(stop(&mut running, HURRY));
+}
+
+async fn stop(running: &mut Running, grace: Duration) {
+    for survivor in running.stop(grace.min(HURRY)).await.survivors {
+        say(&format!("warning: still there: {survivor}"));
+    }
 }
 
 fn halted(cause: Cause) -> Exit {
@@ -480,7 +549,7 @@ fn unlaunched(error: &LaunchError, spec: &LaunchSpec) -> Exit {
     }
     error.log_tail.iter().for_each(|line| say(&format!("  | {line}")));
     if !error.log_tail.is_empty() {
-        say(&format!("  its log: {}", super::directory::shown(&spec.log).display()));
+        say(&format!("  its log: {}", shown(&spec.log).display()));
     }
     if error.address_in_use {
         say("  help: end what holds the port, or write `--port {{ port }}` for a free one");

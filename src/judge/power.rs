@@ -5,6 +5,8 @@
 //! wholly on the bad side of the target. Losses are fractions: 0.05 makes a ratio of 0.95, for
 //! metrics that are better when lower one of 1/0.95.
 
+use std::collections::HashMap;
+
 use super::spread::{around, critical, expectation, falling_root, normal_tail};
 
 /// The probability with which a loss that is called visible is seen.
@@ -78,12 +80,71 @@ fn power_beyond(t: f64, design: Design, question: Question, sd: f64, gap: f64) -
 /// The smallest loss, as a fraction, that fails with probability `surely`.
 pub fn smallest_loss(design: Design, question: Question, sd: f64, surely: f64) -> f64 {
     let t = critical(question.alpha, design.df);
+    1.0 - (-smallest_gap(t, design, question, sd, surely)).exp()
+}
+
+/// The same as a positive logarithm, given the critical value.
+fn smallest_gap(t: f64, design: Design, question: Question, sd: f64, surely: f64) -> f64 {
     let unseen = |gap: f64| surely - power_beyond(t, design, question, sd, gap);
     let mut high = question.limit.max(0.0) + 10.0 * sd * design.factor.sqrt() + 1e-9;
     while unseen(high) > 0.0 && high < 1e6 {
         high *= 2.0;
     }
-    1.0 - (-falling_root(0.0, high, unseen)).exp()
+    falling_root(0.0, high, unseen)
+}
+
+/// Smallest losses of many comparisons that differ in little but their noise: a search for one takes a hundred
+/// thousand operations, and in units of its error it follows from its limit alone.
+#[derive(Debug, Default)]
+pub struct Losses(HashMap<[u64; 3], Curve>);
+
+/// How far beyond its limit a loss has to lie, both in units of the error, by the limit: at multiples of [`STEP`],
+/// as they are asked for. Between them it is smooth.
+#[derive(Debug)]
+struct Curve {
+    t: f64,
+    nodes: HashMap<u64, f64>,
+}
+
+const STEP: f64 = 1.0 / 16.0;
+/// No spread looks so many times as large as it is.
+const WIDEST: f64 = 9.0;
+
+impl Losses {
+    /// [`smallest_loss`], to a millionth of the error.
+    pub fn smallest(&mut self, design: Design, question: Question, sd: f64, surely: f64) -> f64 {
+        let error = sd * design.factor.sqrt();
+        if design.df.is_nan() || error <= 0.0 || !error.is_finite() {
+            return smallest_loss(design, question, sd, surely);
+        }
+        let key = [design.df, question.alpha, surely].map(f64::to_bits);
+        let curve = self.0.entry(key).or_insert_with(|| {
+            let t = critical(question.alpha, design.df);
+            Curve { t, nodes: HashMap::new() }
+        });
+        let limit = question.limit.max(0.0) / error;
+        // Where the limit decides whatever the spread looks like, it takes the same beyond any limit.
+        let limited = limit.min(WIDEST * curve.t.max(1.0));
+        let mut at = |node: u64| {
+            *curve.nodes.entry(node).or_insert_with(|| {
+                let limit = node as f64 * STEP;
+                let unit = Design { factor: 1.0, ..design };
+                let asked = Question { limit, ..question };
+                smallest_gap(curve.t, unit, asked, 1.0, surely) - limit
+            })
+        };
+        // Lagrange's cubic through the four nodes around.
+        let first = ((limited / STEP) as u64).saturating_sub(1);
+        let x = limited / STEP - first as f64;
+        let beyond: f64 = (0..4)
+            .map(|i| {
+                let others = (0..4).filter(|j| *j != i).map(|j| f64::from(j));
+                let own = f64::from(i);
+                at(first + i as u64) * others.map(|j| (x - j) / (own - j)).product::<f64>()
+            })
+            .sum();
+        1.0 - (-(limit + beyond) * error).exp()
+    }
 }
 
 /// The fewest pairs, even, that see a loss (a fraction) with probability `surely`, where one pair's
@@ -114,7 +175,12 @@ pub fn pairs_needed(
 
 /// The fewest of `first`, `first` + `step` … that is enough, where more is always enough too; `None`
 /// where not even `most` is.
-pub fn fewest(first: u64, step: u64, most: u64, enough: impl Fn(u64) -> bool) -> Option<u64> {
+pub fn fewest(
+    first: u64,
+    step: u64,
+    most: u64,
+    mut enough: impl FnMut(u64) -> bool,
+) -> Option<u64> {
     // Counted in steps: double until it is enough, then halve the gap.
     let at = |steps: u64| first + steps * step;
     let last = most.checked_sub(first)? / step;
@@ -138,6 +204,25 @@ pub fn fewest(first: u64, step: u64, most: u64, enough: impl Fn(u64) -> bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_losses_are_found_as_each_by_itself() {
+        let mut losses = Losses::default();
+        for df in [1.0, 2.0, 4.0, 14.0, f64::INFINITY] {
+            for alpha in [0.05, 0.05 / 72.0] {
+                for limit in [0.0, 0.01, 0.03, 0.2] {
+                    for sd in [0.0, 1e-6, 3e-4, 0.004, 0.011, 0.07, 0.4] {
+                        let design = Design { factor: 0.4, df };
+                        let question = Question { alpha, limit };
+                        let one = smallest_loss(design, question, sd, SURELY);
+                        let of_many = losses.smallest(design, question, sd, SURELY);
+                        let close = (one - of_many).abs() <= 1e-5 * one.max(1e-3);
+                        assert!(close, "{df} {alpha} {limit} {sd}: {one} {of_many}");
+                    }
+                }
+            }
+        }
+    }
     use crate::judge::golden::{cases, close, number};
     use crate::judge::spread::noncentral_t_tail;
 

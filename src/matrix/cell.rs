@@ -113,8 +113,12 @@ impl Plan {
                 |bound: &&CellBound| bound.against.is_some() && bound.severity == Severity::Fail;
             bounds.iter().filter(judged).count() as u64
         };
-        let halves = self.suite.compare.as_ref().is_some_and(|it| it.min_mean_ratio.is_some());
-        self.cells.iter().map(of).sum::<u64>() * if halves { 2 } else { 1 }
+        self.cells.iter().map(of).sum::<u64>() * if self.halves() { 2 } else { 1 }
+    }
+
+    /// Whether the mean ratio of all cells has a limit, and half of `policy.alpha` for it.
+    pub fn halves(&self) -> bool {
+        self.suite.compare.as_ref().is_some_and(|it| it.min_mean_ratio.is_some())
     }
 
     /// The quarantine that holds for a cell, the first where there are several.

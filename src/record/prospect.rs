@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::baseline::{Baseline, CellLine, Key, LEAST_RUNS};
 use super::noise::{NoiseFile, has_noise};
-use crate::judge::power::{Design, Question, SURELY, fewest, power, smallest_loss};
+use crate::judge::power::{Design, Losses, Question, SURELY, fewest, power};
 use crate::judge::ratio::{Noise, family_level, logarithms, moments};
 use crate::judge::{Bound, Severity};
 use crate::matrix::{Cell, CellBound, Plan};
@@ -232,14 +232,19 @@ impl Outlook {
     }
 
     /// The smallest loss, as a fraction, that what is declared sees so surely.
-    pub fn sees(&self, surely: f64) -> Option<f64> {
+    pub fn sees(&self, surely: f64, losses: &mut Losses) -> Option<f64> {
+        self.sees_with(self.way.declared(), surely, losses)
+    }
+
+    /// The same of `n` pairs or launches.
+    fn sees_with(&self, n: u64, surely: f64, losses: &mut Losses) -> Option<f64> {
         let (launch, _) = self.noise?;
-        let design = self.way.design(self.known)?;
-        Some(smallest_loss(design, self.question(), self.way.sd(launch), surely))
+        let design = self.way.with(n).design(self.known)?;
+        Some(losses.smallest(design, self.question(), self.way.sd(launch), surely))
     }
 
     /// What it takes to see a loss.
-    pub fn needs(&self, asked: Asked) -> Need {
+    pub fn needs(&self, asked: Asked, losses: &mut Losses) -> Need {
         if self.noise.is_none() {
             return Need::Unknown;
         }
@@ -247,7 +252,8 @@ impl Outlook {
             return Need::Tolerated;
         }
         let (first, step) = self.way.steps();
-        let enough = |n: u64| self.chance_of(n, asked.loss).is_some_and(|it| it >= asked.surely);
+        let enough =
+            |n: u64| self.sees_with(n, asked.surely, losses).is_some_and(|seen| seen <= asked.loss);
         fewest(first, step, MOST, enough).map_or(Need::TooMany, Need::Enough)
     }
 
@@ -258,17 +264,21 @@ impl Outlook {
 
     /// Whether losses that are worth seeing go unseen more than once in 20 times. A number without slack says
     /// of no loss that it is worth seeing: how far the engine stands from it nobody tells.
-    pub fn is_blind(&self) -> bool {
+    pub fn is_blind(&self, losses: &mut Losses) -> bool {
         if matches!(self.way, Way::Launches(_)) && self.limit == 0.0 {
             return false;
         }
-        self.chance(self.worth_seeing().min(0.999)).is_some_and(|chance| chance < SURELY)
+        let worth = self.worth_seeing().min(0.999);
+        self.sees(SURELY, losses).is_some_and(|seen| seen > worth)
     }
 }
 
 /// Views by what they follow from: many cells are alike, and each takes a search.
 #[derive(Debug, Default)]
-struct Views(HashMap<(Way, [u64; 4], Option<u64>), View>);
+struct Views {
+    known: HashMap<(Way, [u64; 4], Option<u64>), View>,
+    losses: Losses,
+}
 
 impl Views {
     /// What a comparison sees.
@@ -285,10 +295,11 @@ impl Views {
         let (Some(asked), Some((sd, teller))) = (asked, noise) else { return blank };
         let bits = [level, limit, sd].map(f64::to_bits);
         let key = (way, [bits[0], bits[1], bits[2], teller as u64], known.map(f64::to_bits));
-        *self.0.entry(key).or_insert_with(|| View {
-            sees: outlook.sees(asked.surely),
+        let losses = &mut self.losses;
+        *self.known.entry(key).or_insert_with(|| View {
+            sees: outlook.sees(asked.surely, losses),
             chance: outlook.chance(asked.loss),
-            needs: outlook.needs(asked),
+            needs: outlook.needs(asked, losses),
             ..blank
         })
     }

@@ -197,8 +197,12 @@ pub struct RelativeRecord {
     pub variant: Option<VariantRecord>,
     /// What they had in this cell; empty where they lack it and the suite lets that pass.
     pub runs: Vec<f64>,
-    /// How many comparisons share `policy.alpha`.
+    /// How many shares `policy.alpha` is divided into: one for each comparison, or two where it has half of its
+    /// share.
     pub comparisons: u64,
+    /// Whether the other half of `policy.alpha` is the mean ratio's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub halved: bool,
     /// Whether the file lacks it and gets what this run measures (`on-missing = "record"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorded: bool,

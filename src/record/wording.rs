@@ -100,8 +100,9 @@ pub fn ratio(
     if let Some(sees) = sees {
         notes.push(sight(bound.side, *sees));
     }
-    if relative.comparisons > 1 {
-        notes.push(format!("one of {} comparisons", relative.comparisons));
+    let comparisons = relative.comparisons / if relative.halved { 2 } else { 1 };
+    if comparisons > 1 {
+        notes.push(format!("one of {comparisons} comparisons"));
     }
     notes.extend(origin.clone());
     notes.push(record.place.to_string());
@@ -408,6 +409,7 @@ mod tests {
             git: None,
             runs: vec![7302.0, 7302.0, 7302.0],
             comparisons: 36,
+            halved: false,
             recorded: false,
             sees: Some(0.0412),
         };

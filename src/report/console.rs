@@ -5,27 +5,33 @@
 //! colour only; the cells' places and marks come from `grid`, the words
 //! from `message`. Nothing that an engine printed reaches the terminal unwashed.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use unicode_width::UnicodeWidthStr;
 
 use crate::judge::Verdict;
 use crate::record::RunRecord;
-use crate::record::run_record::CellState;
 
 use super::count::{Counts, inconclusive_fails, plural};
-use super::grid::{self, Tone};
+use super::grid::{self, Mark, Tone};
 use super::message;
 use super::overall;
 use super::part;
+use super::screen;
+use super::worst::{self, Need};
 
 mod compare;
 mod table;
 
 pub use super::count::last_line;
 
-/// Failures, and warnings, that are shown in full; the files have all.
+/// Lines of a failed launch, and reasons why cells have not run, that are shown; the files have all.
 const MOST_TOLD: usize = 40;
+/// Cells that are shown in full, the worst; warnings of one kind count as one.
+const MOST_IN_FULL: usize = 10;
+/// Cells that are named beyond those.
+const MOST_NAMED: usize = 20;
 
 /// How much of the page is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,26 +75,36 @@ struct Page<'a> {
 
 /// How a piece of text is coloured.
 #[derive(Debug, Clone, Copy)]
-enum Paint {
+pub(super) enum Paint {
+    /// A head.
     Bold,
+    /// What is there to be looked up.
     Dim,
+    /// A mark.
     Tone(Tone),
 }
 
-impl Page<'_> {
-    fn paint(&self, paint: Paint, text: &str) -> String {
-        let code = match paint {
+impl Paint {
+    /// The text, painted if it is to be.
+    pub(super) fn on(self, text: &str, color: bool) -> String {
+        let code = match self {
             Paint::Bold => "1",
             Paint::Dim | Paint::Tone(Tone::Quiet) => "2",
             Paint::Tone(Tone::Good) => "32",
             Paint::Tone(Tone::Bad) => "1;31",
             Paint::Tone(Tone::Doubtful) => "33",
         };
-        if self.color && !text.trim().is_empty() {
+        if color && !text.trim().is_empty() {
             format!("\u{1b}[{code}m{text}\u{1b}[0m")
         } else {
             text.to_owned()
         }
+    }
+}
+
+impl Page<'_> {
+    fn paint(&self, paint: Paint, text: &str) -> String {
+        paint.on(text, self.color)
     }
 
     fn legend(&self, out: &mut String) {
@@ -121,50 +137,76 @@ impl Page<'_> {
             }
         }
         self.broken_overall(out);
-        let policy = record.header.policy.inconclusive;
-        let mut told = 0;
-        let mut left = 0;
-        for (planned, outcome) in record.header.cells.iter().zip(&record.cells) {
-            let stands = match outcome.judgement.verdict {
-                Verdict::Fail => true,
-                Verdict::Inconclusive => inconclusive_fails(policy, &outcome.judgement),
-                // Why a cell did not run is told once for all of them.
-                Verdict::Error => !matches!(outcome.state, CellState::NotRun { .. }),
-                Verdict::Pass
-                | Verdict::Measured
-                | Verdict::Skip
-                | Verdict::Xfail
-                | Verdict::Xpass => false,
-            };
-            if !stands {
-                continue;
-            }
-            if told == MOST_TOLD {
-                left += 1;
-                continue;
-            }
-            told += 1;
-            let mark = grid::mark(outcome);
-            let head = format!("{} {}", mark.sign, message::name(planned));
-            out.push('\n');
-            self.wrapped(out, "", &head, Paint::Tone(mark.tone));
-            let said = message::of_cell(outcome).unwrap_or_default();
-            self.wrapped(out, "    ", &said, Paint::Bold);
-            for line in message::details(planned, outcome) {
-                self.wrapped(out, "    ", &line, Paint::Dim);
-            }
-            // Not wrapped: it is there to be copied.
-            let _ = writeln!(out, "    rerun: {}", message::rerun(record, planned));
+        let cells: Vec<usize> = worst::cells(record)
+            .into_iter()
+            // Why a cell did not run is told once for all of them.
+            .filter(|(_, need)| need.fails() && *need != Need::NotRun)
+            .map(|(cell, _)| cell)
+            .collect();
+        // Where one more would be left out, it is shown.
+        let shown = if cells.len() == MOST_IN_FULL + 1 { cells.len() } else { MOST_IN_FULL };
+        let (shown, rest) = cells.split_at(shown.min(cells.len()));
+        for cell in shown {
+            self.trouble(out, *cell);
         }
-        if left > 0 {
-            let _ = writeln!(out, "\n… and {left} more, see report.html");
-        }
+        self.rest(out, rest);
         let not_run = message::not_run(record);
         if !not_run.is_empty() {
             out.push('\n');
         }
         for (who, reason) in not_run.iter().take(MOST_TOLD) {
             self.wrapped(out, "", &format!("{who}: {reason}"), Paint::Bold);
+        }
+    }
+
+    /// A cell that failed or could not be judged, in full.
+    fn trouble(&self, out: &mut String, cell: usize) {
+        let (planned, outcome) = (&self.record.header.cells[cell], &self.record.cells[cell]);
+        let mark = grid::mark(outcome);
+        let head = format!("{} {}", mark.sign, message::name(planned));
+        out.push('\n');
+        self.wrapped(out, "", &head, Paint::Tone(mark.tone));
+        let said = message::of_cell(outcome).unwrap_or_default();
+        self.wrapped(out, "    ", &said, Paint::Bold);
+        let details = message::details(planned, outcome);
+        for line in details.iter().take(MOST_TOLD) {
+            self.wrapped(out, "    ", line, Paint::Dim);
+        }
+        if let Some(left @ 1..) = details.len().checked_sub(MOST_TOLD) {
+            let _ = writeln!(out, "    … and {}, see report.html", plural(left, "line"));
+        }
+        // Not wrapped: it is there to be copied.
+        let _ = writeln!(out, "    rerun: {}", message::rerun(self.record, planned));
+    }
+
+    /// Those that are not shown in full: the next ones by name and message, the others counted.
+    fn rest(&self, out: &mut String, rest: &[usize]) {
+        if rest.is_empty() {
+            return;
+        }
+        let _ = writeln!(out, "\n{}:", plural(rest.len(), "more cell"));
+        for cell in rest.iter().take(MOST_NAMED) {
+            let (planned, outcome) = (&self.record.header.cells[*cell], &self.record.cells[*cell]);
+            let mark = grid::mark(outcome);
+            let said = message::of_cell(outcome).unwrap_or_default();
+            // The beginning of a message has the figure and its limit.
+            let line = format!("{}: {said}", message::name(planned));
+            let line = screen::cut(&line, self.width.saturating_sub(4));
+            let sign = self.paint(Paint::Tone(mark.tone), &mark.sign.to_string());
+            let _ = writeln!(out, "  {sign} {line}");
+        }
+        let mut counted: Vec<(Mark, usize)> = Vec::new();
+        for cell in rest.iter().skip(MOST_NAMED) {
+            let mark = grid::mark(&self.record.cells[*cell]);
+            match counted.iter_mut().find(|(known, _)| known.word == mark.word) {
+                Some((_, n)) => *n += 1,
+                None => counted.push((mark, 1)),
+            }
+        }
+        if !counted.is_empty() {
+            let counted: Vec<String> =
+                counted.iter().map(|(mark, n)| format!("{n} × {}", mark.word)).collect();
+            let _ = writeln!(out, "  … and {}: see report.html", counted.join(", "));
         }
     }
 
@@ -191,11 +233,17 @@ impl Page<'_> {
         }
         let head = plural(warnings.len(), "warning");
         let _ = writeln!(out, "\n{}", self.paint(Paint::Tone(Tone::Doubtful), &head));
-        for warning in warnings.iter().take(MOST_TOLD) {
-            self.wrapped(out, "  – ", warning, Paint::Dim);
+        let alike = alike(&warnings);
+        for (warning, n) in alike.iter().take(MOST_IN_FULL) {
+            let more = match n {
+                1 => String::new(),
+                n => format!(" (and {} like it)", n - 1),
+            };
+            self.wrapped(out, "  – ", &format!("{warning}{more}"), Paint::Dim);
         }
-        if warnings.len() > MOST_TOLD {
-            let _ = writeln!(out, "  … and {} more, see report.html", warnings.len() - MOST_TOLD);
+        let left: usize = alike.iter().skip(MOST_IN_FULL).map(|(_, n)| n).sum();
+        if left > 0 {
+            let _ = writeln!(out, "  … and {left} more, see report.html");
         }
     }
 
@@ -261,6 +309,32 @@ pub fn verdict_word(record: &RunRecord) -> (&'static str, Tone) {
     }
 }
 
+/// Warnings, those that differ in their numbers alone as one: the first of them, and how many there are.
+fn alike(warnings: &[String]) -> Vec<(&str, usize)> {
+    let shape = |text: &str| {
+        let mut shape = String::with_capacity(text.len());
+        for c in text.chars() {
+            match c.is_ascii_digit() {
+                // However many digits, a point and the parts of 1 000.
+                true if shape.ends_with(['0', '.']) => {}
+                true => shape.push('0'),
+                false => shape.push(c),
+            }
+        }
+        shape.replace("0 0", "0").replace("0.0", "0").replace("0.", "0")
+    };
+    let mut found: Vec<(&str, usize)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for warning in warnings {
+        let at = *known.entry(shape(warning)).or_insert_with(|| {
+            found.push((warning, 0));
+            found.len() - 1
+        });
+        found[at].1 += 1;
+    }
+    found
+}
+
 /// Words of a text; a number with its thousands apart stays one.
 fn words(text: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
@@ -322,6 +396,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_many_failures_the_worst_are_told_and_the_rest_counted() {
+        let mut record = fixture::page_with_a_loss();
+        let bad = record.cells.iter().position(|it| it.judgement.verdict == Verdict::Fail).unwrap();
+        let (planned, outcome) = (record.header.cells[bad].clone(), record.cells[bad].clone());
+        for n in 0..100 {
+            let mut planned = planned.clone();
+            planned.axes[1].1 = crate::suite::model::AxisValue::Text(format!("{n}"));
+            let mut outcome = outcome.clone();
+            // The last one lost most.
+            let figure = outcome.judgement.bounds[0].estimate.as_mut().unwrap();
+            figure.value *= 1.0 - f64::from(n) / 1e3;
+            let lost = format!("output-throughput {:.1} tok/s is too slow", figure.value);
+            outcome.judgement.message = Some(lost);
+            record.header.cells.push(planned);
+            record.cells.push(outcome);
+        }
+        let page = render(&record, 80, false, Extent::Troubles);
+        let lines: Vec<&str> = page.lines().collect();
+        let first = lines.iter().find(|line| line.starts_with('✗'));
+        assert_eq!(first, Some(&"✗ decode context=8K concurrency=99"));
+        assert_eq!(page.matches("rerun: ").count(), MOST_IN_FULL);
+        assert!(page.contains("\n91 more cells:\n"), "{page}");
+        assert!(page.contains("  … and 71 × fail: see report.html\n"), "{page}");
+        assert!(lines.len() < 100, "{page}");
+    }
+
+    #[test]
+    fn warnings_that_differ_in_numbers_alone_are_one() {
+        let lag =
+            |cell: u32, ms: &str| format!("decode concurrency={cell}: lag {ms}ms, 5ms allowed");
+        let warnings = [lag(1, "12"), lag(16, "1 012.5"), lag(2, "3.25"), "decode: other".into()];
+        assert_eq!(alike(&warnings), [(warnings[0].as_str(), 3), ("decode: other", 1)]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub mod progress;
 pub mod ratio;
 pub mod rounds;
 pub mod sanitise;
-mod screen;
+pub mod screen;
 pub mod selftest;
 pub mod slowdown;
 pub mod worst;

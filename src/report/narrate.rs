@@ -7,9 +7,11 @@
 use std::time::Duration;
 
 use crate::judge::Verdict;
+use crate::measure::Metric;
 use crate::record::run_record::{CellOutcome, CellState, Round};
 use crate::record::{Event, RunRecord};
 
+use super::console::Paint;
 use super::count::{elapsed, plural};
 use super::figure;
 use super::grid;
@@ -17,10 +19,12 @@ use super::message;
 use super::part;
 use super::sanitise::line;
 
+mod forecast;
 mod tally;
 
+pub use forecast::Guess;
 use tally::Progress;
-pub use tally::Tally;
+pub use tally::{Here, Tally};
 
 /// Longest silence.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -31,6 +35,8 @@ pub struct Narrator {
     progress: Progress,
     /// Whether each step of a launch and each phase of a cell is told.
     verbose: bool,
+    /// Whether marks are coloured.
+    color: bool,
     /// What is going on, and since when.
     doing: String,
     since: Duration,
@@ -39,9 +45,11 @@ pub struct Narrator {
 }
 
 impl Narrator {
-    /// A narrator that tells each step of a launch and each phase of a cell if `verbose`.
-    pub fn new(verbose: bool) -> Narrator {
-        Narrator { verbose, ..Narrator::default() }
+    /// A narrator that tells each step of a launch and each phase of a cell if `verbose`, and paints the marks
+    /// of cells if `color`. What it says of the time that is left begins with `guess`.
+    pub fn new(verbose: bool, color: bool, guess: Guess) -> Narrator {
+        let progress = Progress::expecting(guess);
+        Narrator { verbose, color, progress, ..Narrator::default() }
     }
 
     /// How far the run is.
@@ -52,6 +60,21 @@ impl Narrator {
     /// What is going on, in a few words.
     pub fn doing(&self) -> &str {
         &self.doing
+    }
+
+    /// For how long it goes on.
+    pub fn waited(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since)
+    }
+
+    /// How long the rest takes, if that can be said.
+    pub fn left(&self, now: Duration) -> Option<Duration> {
+        self.progress.left(now)
+    }
+
+    /// How far the launch under way is.
+    pub fn here(&self, now: Duration) -> Here {
+        self.progress.here(now)
     }
 
     /// Takes an event that `record` has already taken in; `now` counts from the start of the run.
@@ -72,7 +95,10 @@ impl Narrator {
         self.spoke = now;
         let waited = elapsed(now.saturating_sub(self.since).as_secs_f64());
         let (Tally { done, total, .. }, unit) = (&self.progress.tally, self.progress.tally.unit());
-        Some(format!("… {} for {waited}, {done} of {total} {unit} done", self.doing))
+        let left = self.left(now).filter(|left| !left.is_zero());
+        let left = left.map(|left| format!(", about {} left", roughly(left)));
+        let left = left.unwrap_or_default();
+        Some(format!("… {} for {waited}, {done} of {total} {unit} done{left}", self.doing))
     }
 
     fn tell(&mut self, event: &Event, record: &RunRecord, now: Duration) -> Option<String> {
@@ -112,7 +138,7 @@ impl Narrator {
                 if rounds > 1 {
                     name.push_str(&format!(" ({} of {rounds})", round + 1));
                 }
-                self.progress.start(*launch, *round, now);
+                self.progress.start(*launch, *round, record, now);
                 self.begin(format!("launch {name}"), now);
                 let log = log.as_ref().map(|log| format!(" (log {})", line(log)));
                 Some(format!("launch {name}: start{}", log.unwrap_or_default()))
@@ -145,7 +171,7 @@ impl Narrator {
             Event::CellStarted { cell, .. } => {
                 let planned = record.header.cells.get(*cell)?;
                 self.begin(message::name(planned), now);
-                self.progress.first.get_or_insert(now);
+                self.progress.begin(*cell, record, now);
                 None
             }
             Event::CellPhase { cell, phase, .. } => {
@@ -225,29 +251,60 @@ impl Narrator {
     fn verdict(&self, cell: usize, seconds: f64, record: &RunRecord) -> Option<String> {
         let (planned, outcome) = (record.header.cells.get(cell)?, record.cells.get(cell)?);
         let shown = figure::headline(planned.kind, std::iter::once((planned, outcome)));
-        let figures: Vec<String> = match figure::measurement(outcome) {
-            Some(_) => std::iter::once(shown.first)
-                .chain(shown.second)
-                .filter_map(|metric| figure::one(planned, outcome, metric))
-                .map(|figure| format!("{} {}", figure.metric, figure.text()))
-                .collect(),
-            None => vec![],
-        };
-        let waits = figure::measurement(outcome).is_some() && record.waits(cell);
-        let mark = if waits { "… waits".to_owned() } else { grid::mark(outcome).to_string() };
-        let mut said = format!("{}{mark:<10}  {}", self.counter(), message::name(planned));
-        if !figures.is_empty() {
-            said.push_str(&format!("  {}  ({})", figures.join(", "), elapsed(seconds)));
-        }
         let worth = match outcome.judgement.verdict {
             Verdict::Fail | Verdict::Error | Verdict::Inconclusive | Verdict::Skip => true,
             Verdict::Pass | Verdict::Measured | Verdict::Xfail | Verdict::Xpass => false,
         };
-        if worth && let Some(message) = message::of_cell(outcome) {
+        let message = message::of_cell(outcome).filter(|_| worth);
+        // What its message begins with is told once.
+        let told = |metric: &Metric| {
+            let name = format!("{metric} ");
+            message.as_ref().is_some_and(|message| message.starts_with(&name))
+        };
+        let measured = figure::measurement(outcome).is_some();
+        let figures: Vec<String> = match measured {
+            true => std::iter::once(shown.first)
+                .chain(shown.second)
+                .filter(|metric| !told(metric))
+                .filter_map(|metric| figure::one(planned, outcome, metric))
+                .map(|figure| format!("{} {}", figure.metric, figure.text()))
+                .collect(),
+            false => vec![],
+        };
+        let waits = measured && record.waits(cell);
+        let mark = if waits { "… waits".to_owned() } else { grid::mark(outcome).to_string() };
+        let mark = format!("{mark:<10}");
+        let mark = Paint::Tone(grid::mark(outcome).tone).on(&mark, self.color && !waits);
+        let mut said = format!("{}{mark}  {}", self.counter(), message::name(planned));
+        if !figures.is_empty() {
+            said.push_str(&format!("  {}", figures.join(", ")));
+        }
+        if measured {
+            said.push_str(&format!("  ({})", elapsed(seconds)));
+        }
+        if let Some(message) = message {
             said.push_str(&format!("  {message}"));
         }
         Some(said)
     }
+}
+
+/// A duration in whole seconds: `5s`, `1m12s`.
+pub(super) fn whole(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 { format!("{seconds}s") } else { elapsed(seconds as f64) }
+}
+
+/// A time that is not known to the second: what is long is told in steps, so that it does not flicker.
+pub(super) fn roughly(left: Duration) -> String {
+    let seconds = left.as_secs_f64().ceil();
+    let step = match seconds {
+        s if s < 30.0 => 1.0,
+        s if s < 120.0 => 5.0,
+        s if s < 600.0 => 10.0,
+        _ => 60.0,
+    };
+    whole(Duration::from_secs_f64((seconds / step).ceil() * step))
 }
 
 /// The round of a cell that has more of them to come; none of one that is whole.
@@ -315,7 +372,7 @@ mod tests {
             .filter_map(|(at, event)| narrator.see(event, &record, S(*at)))
             .collect();
         insta::assert_snapshot!(told.join("\n"));
-        let mut verbose = Narrator::new(true);
+        let mut verbose = Narrator::new(true, false, Guess::default());
         let more: Vec<String> = events(&record)
             .iter()
             .filter_map(|(at, event)| verbose.see(event, &record, S(*at)))
@@ -323,6 +380,25 @@ mod tests {
             .collect();
         assert_eq!(more, ["launch layout=tp8: health", "decode concurrency=1 layout=tp8: window"]);
         assert!(told.iter().all(|line| !line.contains(char::is_control)));
+    }
+
+    #[test]
+    fn marks_are_coloured_if_asked() {
+        let record = fixture::every_verdict();
+        let told = |color| {
+            let mut narrator = Narrator::new(false, color, Guess::default());
+            let events = events(&record);
+            let told = events.iter().filter_map(|(at, it)| narrator.see(it, &record, S(*at)));
+            told.collect::<Vec<_>>().join("\n")
+        };
+        let coloured = told(true);
+        assert!(coloured.contains("[ 1/12] \u{1b}[32m✓ pass    "), "{coloured}");
+        assert!(coloured.contains("\u{1b}[1;31m✗ fail    "), "{coloured}");
+        let mut plain = coloured;
+        for code in ["2", "32", "1;31", "33", "0"] {
+            plain = plain.replace(&format!("\u{1b}[{code}m"), "");
+        }
+        assert_eq!(plain, told(false));
     }
 
     #[test]
@@ -349,7 +425,7 @@ mod tests {
             Event::RunResumed { session: 1, started: "2026-01-01T00:00:00Z".into(), after: 9.0 };
         let told = narrator.see(&event, &record, S(0)).unwrap();
         assert!(told.ends_with(": 2 cells of 12 left"), "{told}");
-        assert_eq!((narrator.tally().done, narrator.tally().left()), (10, None));
+        assert_eq!((narrator.tally().done, narrator.left(S(0))), (10, None));
     }
 
     #[test]
@@ -400,10 +476,10 @@ mod tests {
             assert!(told.contains(" tok/s") && told.ends_with("(30.0s)"), "{told}");
         }
         // Two launches' worth of starts and 42 measurements are left.
-        assert_eq!(narrator.tally().left(), Some(S(42 * 30 + 7 * 50)));
+        assert_eq!(narrator.left(S(now)), Some(S(42 * 30 + 7 * 50)));
         assert_eq!(
             narrator.tick(S(now + 90)).unwrap(),
-            "… decode variant=new context=32K concurrency=16 for 2m00s, 6 of 48 measurements done"
+            "… decode variant=new context=32K concurrency=16 for 2m00s, 6 of 48 measurements done, about 27m00s left"
         );
     }
 

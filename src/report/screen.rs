@@ -1,48 +1,84 @@
-//! The terminal that the live display draws on.
+//! The terminal that the live display draws on: some lines that are redrawn in place, and lines above them that stay.
 //!
-//! indicatif ends a line by filling it with blanks up to the edge, where the terminal wraps. Then
-//! the `^C` that a terminal echoes wraps too, one line is left over, and a terminal made narrower
-//! shows every line twice. Here lines end where their text ends.
+//! A terminal that is made narrower breaks lines that stand on it, so that they take more rows than when they
+//! were drawn. How far up they begin is reckoned anew for each frame, by the width that the terminal has then.
+//! Lines end where their text ends, with room for the `^C` that a terminal echoes: a line that reaches the
+//! edge would wrap.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
-use indicatif::TermLike;
+use unicode_width::UnicodeWidthChar;
+
+/// Columns that the display leaves free at the edge.
+pub const MARGIN: usize = 3;
 
 /// A terminal behind `W`, drawn in whole frames.
 #[derive(Debug)]
 pub struct Screen<W> {
-    frame: Mutex<Frame<W>>,
-}
-
-#[derive(Debug)]
-struct Frame<W> {
     out: W,
-    text: String,
-    /// indicatif writes each line as two texts: what it says, and blanks up to the edge.
-    filler_next: bool,
-    /// The line has ended, and another one may follow.
-    ended: bool,
+    /// Columns of each line that stands and is to be redrawn.
+    drawn: Vec<usize>,
+    /// Columns that the terminal had then.
+    columns: usize,
 }
 
 impl<W: Write> Screen<W> {
     /// A screen that writes to `out`.
     pub fn new(out: W) -> Screen<W> {
-        let frame = Frame { out, text: String::new(), filler_next: false, ended: false };
-        Screen { frame: Mutex::new(frame) }
+        Screen { out, drawn: Vec::new(), columns: 0 }
     }
 
-    fn draw(&self, draw: impl FnOnce(&mut Frame<W>) -> io::Result<()>) -> io::Result<()> {
-        draw(&mut self.frame.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Draws `lines` in the place of those before, below `above`, which stays: whole lines or nothing. Of more
+    /// lines than the terminal has rows the last ones are drawn. A terminal that takes nothing is drawn on
+    /// again soon.
+    pub fn draw(&mut self, (columns, rows): (u16, u16), above: &str, lines: &[String]) {
+        let (columns, rows) = (usize::from(columns.max(1)), usize::from(rows.max(1)));
+        let mut frame = self.home(columns);
+        // Otherwise lines are written over each other, which does not flicker.
+        if !above.is_empty() || self.columns != columns {
+            frame.push_str("\u{1b}[J");
+        }
+        self.columns = columns;
+        for line in above.lines() {
+            frame.push_str(line);
+            frame.push_str("\r\n");
+        }
+        let room = columns.saturating_sub(MARGIN).max(1);
+        let shown = &lines[lines.len().saturating_sub(rows)..];
+        self.drawn.clear();
+        for (at, line) in shown.iter().enumerate() {
+            let line = cut(line, room);
+            frame.push_str(if at > 0 { "\r\n" } else { "" });
+            frame.push_str(&line);
+            frame.push_str("\u{1b}[K");
+            self.drawn.push(width(&line));
+        }
+        frame.push_str("\u{1b}[J");
+        self.write(&frame);
     }
 
-    fn travel(&self, n: usize, direction: char) -> io::Result<()> {
-        self.draw(|frame| {
-            if n > 0 {
-                frame.text.push_str(&format!("\u{1b}[{n}{direction}"));
-            }
-            Ok(())
-        })
+    /// Takes the lines off the terminal.
+    pub fn clear(&mut self, (columns, _): (u16, u16)) {
+        if self.drawn.is_empty() {
+            return;
+        }
+        let mut frame = self.home(usize::from(columns.max(1)));
+        frame.push_str("\u{1b}[J");
+        self.drawn.clear();
+        self.write(&frame);
+    }
+
+    /// The way to where the lines begin.
+    fn home(&self, columns: usize) -> String {
+        let rows: usize = self.drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
+        match rows {
+            0 | 1 => "\r".to_owned(),
+            rows => format!("\r\u{1b}[{}A", rows - 1),
+        }
+    }
+
+    fn write(&mut self, frame: &str) {
+        let _ = self.out.write_all(frame.as_bytes()).and_then(|()| self.out.flush());
     }
 }
 
@@ -54,81 +90,78 @@ pub fn size() -> (u16, u16) {
     }
 }
 
-impl<W: Write + std::fmt::Debug + Send> TermLike for Screen<W> {
-    fn width(&self) -> u16 {
-        size().0
-    }
+/// The characters of a text with the columns that each takes; those of a colour code take none.
+fn measured(text: &str) -> impl Iterator<Item = (char, usize)> {
+    let mut code = false;
+    text.chars().map(move |c| {
+        let begins = c == '\u{1b}';
+        let width = if code || begins { 0 } else { c.width().unwrap_or(0) };
+        code = begins || (code && !c.is_ascii_alphabetic());
+        (c, width)
+    })
+}
 
-    fn height(&self) -> u16 {
-        size().1
-    }
+/// Columns that a text takes; colours take none.
+pub fn width(text: &str) -> usize {
+    measured(text).map(|(_, width)| width).sum()
+}
 
-    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        self.travel(n, 'A')
+/// The beginning of a text, so much as fits, with a sign where something is left out.
+pub fn cut(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
     }
+    let (mut out, mut used) = (String::new(), 0);
+    for (c, width) in measured(text) {
+        if used + width + 1 > room {
+            break;
+        }
+        used += width;
+        out.push(c);
+    }
+    if out.contains('\u{1b}') {
+        out.push_str("\u{1b}[0m");
+    }
+    out.push('…');
+    out
+}
 
-    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        self.travel(n, 'B')
+/// A line broken at blanks so that it fits, further lines after an indent. A word that is too long stays whole:
+/// a terminal breaks it, and what is copied has it in one piece.
+pub fn fold(line: &str, columns: usize, indent: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let wide = width(word.trim_end());
+        let empty = out.rsplit('\n').next().is_none_or(|last| last.trim().is_empty());
+        if !empty && used + wide > columns {
+            out.truncate(out.trim_end().len());
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            used = indent;
+        }
+        out.push_str(word);
+        used += width(word);
     }
-
-    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
-        self.travel(n, 'C')
-    }
-
-    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
-        self.travel(n, 'D')
-    }
-
-    fn write_line(&self, text: &str) -> io::Result<()> {
-        self.draw(|frame| {
-            frame.text.push_str(text);
-            frame.text.push_str("\r\n");
-            Ok(())
-        })
-    }
-
-    fn write_str(&self, text: &str) -> io::Result<()> {
-        self.draw(|frame| {
-            let filler = frame.filler_next;
-            frame.filler_next = !filler;
-            if filler {
-                frame.ended = true;
-            } else {
-                if std::mem::take(&mut frame.ended) {
-                    frame.text.push_str("\r\n");
-                }
-                frame.text.push_str(text);
-            }
-            Ok(())
-        })
-    }
-
-    fn clear_line(&self) -> io::Result<()> {
-        self.draw(|frame| {
-            frame.text.push_str("\r\u{1b}[2K");
-            Ok(())
-        })
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.draw(|frame| {
-            (frame.filler_next, frame.ended) = (false, false);
-            let text = std::mem::take(&mut frame.text);
-            frame.out.write_all(text.as_bytes())?;
-            frame.out.flush()
-        })
-    }
+    out
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
-    use std::sync::Arc;
 
-    use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-
+    /// What a screen wrote.
     #[derive(Debug, Clone, Default)]
-    struct Tape(Arc<Mutex<Vec<u8>>>);
+    #[allow(missing_docs)]
+    pub struct Tape(Arc<Mutex<Vec<u8>>>);
+
+    impl Tape {
+        /// What was written since this was last asked.
+        pub fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        }
+    }
 
     impl Write for Tape {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -140,62 +173,155 @@ mod tests {
         }
     }
 
-    /// What stands on a terminal after `tape`, and where the cursor is.
-    fn shown(tape: &str) -> (Vec<String>, usize) {
-        let mut lines = vec![String::new()];
-        let mut row = 0;
-        let mut rest = tape;
-        while let Some(first) = rest.chars().next() {
-            let mut taken = first.len_utf8();
-            if let Some(code) = rest.strip_prefix("\u{1b}[") {
-                let end = code.find(|c: char| c.is_ascii_alphabetic()).unwrap();
-                let n: usize = code[..end].parse().unwrap_or(1);
-                match &code[end..=end] {
-                    "A" => row -= n,
-                    "B" => row += n,
-                    "K" => lines[row].clear(),
-                    other => panic!("unexpected {other}"),
-                }
-                taken = 2 + end + 1;
-            } else if first == '\n' {
-                row += 1;
-                lines.resize(lines.len().max(row + 1), String::new());
-            } else if first != '\r' {
-                lines[row].push(first);
-            }
-            rest = &rest[taken..];
+    /// A terminal that breaks what stands on it anew when its width changes, as most do. It has lines as they were
+    /// written and the cursor in one of them, and knows rows only to move between.
+    #[derive(Debug)]
+    pub struct Terminal {
+        columns: usize,
+        lines: Vec<Vec<char>>,
+        /// Line and column within it.
+        cursor: (usize, usize),
+    }
+
+    impl Terminal {
+        pub fn new(columns: usize) -> Terminal {
+            Terminal { columns, lines: vec![Vec::new()], cursor: (0, 0) }
         }
-        (lines, row)
+
+        pub fn resize(&mut self, columns: usize) {
+            self.columns = columns;
+        }
+
+        /// The rows that are shown.
+        pub fn rows(&self) -> Vec<String> {
+            let rows = self.lines.iter().flat_map(|line| match line.is_empty() {
+                true => vec![String::new()],
+                false => line.chunks(self.columns).map(|row| row.iter().collect()).collect(),
+            });
+            rows.collect()
+        }
+
+        /// The lines as they would be copied.
+        pub fn lines(&self) -> Vec<String> {
+            self.lines.iter().map(|line| line.iter().collect()).collect()
+        }
+
+        /// From the beginning of a row.
+        fn up(&mut self) {
+            let (line, column) = self.cursor;
+            self.cursor = match column >= self.columns {
+                true => (line, column - self.columns),
+                false => {
+                    let above = line.checked_sub(1).expect("there is nothing above the first line");
+                    let last = self.lines[above].len().saturating_sub(1) / self.columns;
+                    (above, last * self.columns + column)
+                }
+            };
+        }
+
+        pub fn see(&mut self, tape: &str) {
+            let mut rest = tape;
+            while let Some(first) = rest.chars().next() {
+                let mut taken = first.len_utf8();
+                let (line, column) = self.cursor;
+                if let Some(code) = rest.strip_prefix("\u{1b}[") {
+                    let end = code.find(|c: char| c.is_ascii_alphabetic()).unwrap();
+                    let n: usize = code[..end].parse().unwrap_or(1);
+                    let row_end = (column / self.columns + 1) * self.columns;
+                    match &code[end..=end] {
+                        "A" => (0..n).for_each(|_| self.up()),
+                        "K" if self.lines[line].len() <= row_end => {
+                            self.lines[line].truncate(column);
+                        }
+                        "K" => self.lines[line][column..row_end].fill(' '),
+                        "J" => {
+                            self.lines[line].truncate(column);
+                            self.lines.truncate(line + 1);
+                        }
+                        "m" => {}
+                        other => panic!("unexpected {other}"),
+                    }
+                    taken = 2 + end + 1;
+                } else if first == '\n' {
+                    self.cursor = (line + 1, column % self.columns);
+                    if self.lines.len() == line + 1 {
+                        self.lines.push(Vec::new());
+                    }
+                } else if first == '\r' {
+                    let on = column - usize::from(column > 0 && column % self.columns == 0);
+                    self.cursor.1 = on / self.columns * self.columns;
+                } else {
+                    let text = &mut self.lines[line];
+                    text.resize(text.len().max(column + 1), ' ');
+                    text[column] = first;
+                    self.cursor.1 += 1;
+                }
+                rest = &rest[taken..];
+            }
+        }
+    }
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
     }
 
     #[test]
-    fn lines_end_with_their_text_and_nothing_is_left() {
-        let tape = Tape::default();
-        let screen = Screen::new(tape.clone());
-        let all = MultiProgress::with_draw_target(ProgressDrawTarget::term_like(Box::new(screen)));
-        let line = || {
-            let line = ProgressBar::new(0);
-            line.set_style(ProgressStyle::with_template("> {msg}").unwrap());
-            all.add(line)
+    fn lines_are_redrawn_in_place_and_nothing_is_left() {
+        let (tape, mut terminal) = (Tape::default(), Terminal::new(80));
+        let mut screen = Screen::new(tape.clone());
+        let mut draw = |above: &str, lines: &[&str]| {
+            screen.draw((80, 24), above, &owned(lines));
+            terminal.see(&tape.take());
+            terminal.rows()
         };
-        let lines = [line(), line(), line()];
-        let seen = || shown(std::str::from_utf8(&tape.0.lock().unwrap()).unwrap());
-        for (line, text) in lines.iter().zip(["one", "two", "three"]) {
-            line.set_message(text);
-            line.tick();
+        assert_eq!(draw("", &["one", "two", "three"]), ["one", "two", "three"]);
+        assert_eq!(draw("", &["one", "", "3"]), ["one", "", "3"]);
+        assert_eq!(draw("stays\n", &["one", "", "3"]), ["stays", "one", "", "3"]);
+        assert_eq!(draw("", &["1"]), ["stays", "1"]);
+        screen.clear((80, 24));
+        terminal.see(&tape.take());
+        assert_eq!(terminal.rows(), ["stays", ""], "the next line is written below what stays");
+    }
+
+    #[test]
+    fn a_terminal_made_narrower_or_wider_shows_each_line_once() {
+        let long = "a line of some length that does not fit when the terminal is made narrow";
+        for widths in [[80, 30, 30, 80], [80, 20, 31, 25], [40, 100, 24, 60], [80, 5, 4, 80]] {
+            let (tape, mut terminal) = (Tape::default(), Terminal::new(widths[0]));
+            let mut screen = Screen::new(tape.clone());
+            for (at, columns) in widths.into_iter().enumerate() {
+                terminal.resize(columns);
+                let above = format!("{at} stays\n");
+                let lines = owned(&[long, "", long]);
+                screen.draw((columns as u16, 24), "", &lines);
+                screen.draw((columns as u16, 24), &above, &lines);
+                terminal.see(&tape.take());
+                let shown = cut(long, columns - MARGIN);
+                let lines = terminal.lines();
+                assert_eq!(lines[at + 1..], [shown.as_str(), "", shown.as_str()], "{columns}");
+                assert_eq!(lines[at], above.trim_end());
+            }
         }
-        assert_eq!(seen(), (["> one", "> two", "> three"].map(str::to_owned).to_vec(), 2));
-        lines[1].set_message("");
-        lines[2].set_message("3");
-        assert_eq!(seen(), (["> one", "> ", "> 3"].map(str::to_owned).to_vec(), 2));
-        all.println("stays").unwrap();
-        assert_eq!(seen(), (["stays", "> one", "> ", "> 3"].map(str::to_owned).to_vec(), 3));
-        for line in &lines {
-            line.finish_and_clear();
-        }
-        all.clear().unwrap();
-        let (lines, row) = seen();
-        assert_eq!(lines.concat(), "stays");
-        assert_eq!(row, 1, "the next line is written below what stays");
+    }
+
+    #[test]
+    fn a_low_terminal_shows_the_last_lines() {
+        let tape = Tape::default();
+        Screen::new(tape.clone()).draw((80, 2), "", &owned(&["one", "two", "three"]));
+        let mut terminal = Terminal::new(80);
+        terminal.see(&tape.take());
+        assert_eq!(terminal.rows(), ["two", "three"]);
+    }
+
+    #[test]
+    fn texts_are_cut_and_folded_by_the_columns_that_they_take() {
+        assert_eq!(cut("模型量化", 8), "模型量化");
+        assert_eq!(cut("模型量化", 7), "模型量…");
+        assert_eq!(cut("模型量化", 6), "模型…");
+        assert_eq!(cut("\u{1b}[31mred\u{1b}[0m", 3), "\u{1b}[31mred\u{1b}[0m");
+        assert_eq!(width(&cut("\u{1b}[31mred and more\u{1b}[0m", 4)), 4);
+        assert_eq!(fold("[1/2]  one two", 80, 4), "[1/2]  one two");
+        assert_eq!(fold("[1/2]  one two three", 10, 4), "[1/2]  one\n    two\n    three");
+        assert_eq!(fold("a much-too-long-word b", 8, 2), "a\n  much-too-long-word\n  b");
     }
 }

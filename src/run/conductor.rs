@@ -29,7 +29,7 @@ use super::events::Events;
 use super::halt::{Cause, Halt, Halter};
 use super::instruments::Instruments;
 use super::prompts::Prompts;
-use super::start::{Start, dialect};
+use super::start::{Given, Start, dialect};
 use super::vacate::Vacancy;
 
 /// Whoever ends a job signals the engine and this program at nearly the same time, in any order. An
@@ -63,6 +63,8 @@ pub struct Conduct<'a> {
     pub earlier: Earlier,
     /// How much longer what is measured takes than it does, in a self-test.
     pub slow: Option<Delay>,
+    /// An engine that runs already, for the first launch.
+    pub given: Mutex<Option<Given>>,
 }
 
 /// The machine is not what the suite declares, or not free.
@@ -112,6 +114,8 @@ pub async fn conduct(conduct: &Conduct<'_>, events: Sender<Event>, halter: &Halt
     if !state.ended {
         state.end(None);
     }
+    // What no launch took ends with the rest.
+    drop(conduct.take_given());
     state.leave().await;
 }
 

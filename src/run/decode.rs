@@ -379,7 +379,7 @@ async fn window(
                     (State::Open { .. } | State::Closed { .. }, None) => "window",
                     (State::Open { .. } | State::Closed { .. }, Some(_)) => "extension",
                 },
-                shared.note(),
+                shared.note(now),
             );
         }
         tokio::select! {

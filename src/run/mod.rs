@@ -29,4 +29,4 @@ pub use conductor::{Conduct, Unfit, conduct};
 pub use halt::{Cause, Halt, Halter, Haste};
 pub use parent::Parent;
 pub use signal::Signals;
-pub use start::in_virtual_time;
+pub use start::{Given, in_virtual_time};

@@ -4,6 +4,8 @@
 //! How an engine is made sure of is decided in `engine::launch`; what a failure means for the run in
 //! `conductor`.
 
+use std::sync::PoisonError;
+
 use crate::engine::Kind;
 use crate::engine::launch::{self, LaunchError, Running};
 use crate::engine::log::LogFile;
@@ -18,7 +20,7 @@ use crate::transport::Transport;
 
 use super::cell::broken_words;
 use super::command;
-use super::conductor::{State, Unfit};
+use super::conductor::{Conduct, State, Unfit};
 use super::halt::Cause;
 use super::slowed;
 
@@ -53,6 +55,22 @@ impl Drop for RealTime {
         if self.0 {
             tokio::time::pause();
         }
+    }
+}
+
+/// An engine that was started and made sure of before the run began, by the runtime that carries it out.
+#[derive(Debug)]
+pub struct Given {
+    /// The engine.
+    pub running: Running,
+    /// The port that its command got.
+    pub port: u16,
+}
+
+impl Conduct<'_> {
+    /// The engine that runs already, once.
+    pub(super) fn take_given(&self) -> Option<Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -110,8 +128,9 @@ impl State<'_> {
         let setting = &plan.suite.settings[plan.launches[launch].setting as usize];
         let mut attempt = 0;
         loop {
-            let port =
-                setting.engine.port.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
+            let given = self.conduct.take_given();
+            let known = given.as_ref().map(|given| given.port).or(setting.engine.port);
+            let port = known.map_or_else(|| launch::free_port(&setting.engine.host), Ok);
             let port = port.map_err(|error| {
                 Start::Failed(plain_failure("process", &format!("no free port: {error}")))
             })?;
@@ -131,6 +150,10 @@ impl State<'_> {
                 ordinal: restarts,
                 at: self.seconds(),
             });
+            if let Some(Given { running, .. }) = given {
+                self.ready(launch, &running);
+                return Ok((running, runtime, Transport::Tcp));
+            }
             self.setup(launch, &spec.env, &runtime).await?;
             self.look_for_tools(cells, &runtime);
             if cells.iter().all(|cell| self.is_settled(*cell, self.round)) {
@@ -158,12 +181,7 @@ impl State<'_> {
             };
             match launched {
                 Ok(running) => {
-                    self.events.send(Event::LaunchReady {
-                        launch,
-                        ready_time: running.ready_time.as_secs_f64(),
-                        facts: running.facts.clone(),
-                        warnings: Vec::new(),
-                    });
+                    self.ready(launch, &running);
                     return Ok((running, runtime, measured));
                 }
                 // Someone took the port between our look and the engine's bind.
@@ -186,6 +204,15 @@ impl State<'_> {
                 }
             }
         }
+    }
+
+    fn ready(&self, launch: usize, running: &Running) {
+        self.events.send(Event::LaunchReady {
+            launch,
+            ready_time: running.ready_time.as_secs_f64(),
+            facts: running.facts.clone(),
+            warnings: Vec::new(),
+        });
     }
 
     fn runtime(&self, port: u16, restarts: usize) -> Runtime {

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Stamp};
 use crate::load::{Cancel, Client, Outcome, Prepared, TokenEvent, Trace};
 use crate::measure::window::{State, Window};
+use crate::quantity::print_number;
 use crate::suite::model::DecodeSetting;
 
 /// A stream that fails so often in a row will not have its tokens.
@@ -44,7 +45,41 @@ pub(super) struct Seen {
     fruitless: u64,
     /// Failures in a row of each stream; a request that ends well resets it.
     in_a_row: Vec<u32>,
+    pace: Pace,
+}
+
+/// How many tokens came of late, for whoever looks on.
+#[derive(Debug, Default)]
+struct Pace {
     tokens: u64,
+    /// Events that did not say how many tokens they carried.
+    uncounted: u64,
+    /// When the last second began, and how much there was then.
+    mark: Option<(Stamp, u64)>,
+    /// Of the second before.
+    rate: Option<f64>,
+}
+
+impl Pace {
+    fn count(&mut self, tokens: Option<u32>) {
+        self.tokens += u64::from(tokens.unwrap_or(1));
+        self.uncounted += u64::from(tokens.is_none());
+    }
+
+    /// Looks at what has come by now: `801 tok/s`; `tokens` of a server that counts at the end are events.
+    fn words(&mut self, now: Stamp) -> Option<String> {
+        let (since, before) = *self.mark.get_or_insert((now, self.tokens));
+        let gone = now.seconds_since(since);
+        if gone >= 1.0 || (self.rate.is_none() && gone >= 0.2) {
+            self.rate = Some((self.tokens - before) as f64 / gone);
+            self.mark = Some((now, self.tokens));
+        }
+        let unit = if self.uncounted > 0 { "events/s" } else { "tok/s" };
+        self.rate.map(|rate| match rate {
+            rate if rate < 10.0 => format!("{rate:.1} {unit}"),
+            rate => format!("{} {unit}", print_number(rate, 0)),
+        })
+    }
 }
 
 /// A request in flight: when it was begun, and its events.
@@ -66,7 +101,7 @@ impl Shared {
             failures: 0,
             fruitless: 0,
             in_a_row,
-            tokens: 0,
+            pace: Pace::default(),
         };
         Shared {
             seen: Mutex::new(seen),
@@ -90,7 +125,7 @@ impl Shared {
             flying.events.push(event);
         }
         seen.fruitless = 0;
-        seen.tokens += u64::from(event.tokens.unwrap_or(1));
+        seen.pace.count(event.tokens);
         let before = seen.window.state();
         if seen.window.on_token(stream, event.at, event.tokens.unwrap_or(0)) != before {
             self.changed.notify_one();
@@ -126,13 +161,15 @@ impl Shared {
             || seen.in_a_row.iter().any(|failures| *failures >= FAILURES_IN_A_ROW)
     }
 
-    pub(super) fn note(&self) -> String {
-        let seen = self.seen();
+    pub(super) fn note(&self, now: Stamp) -> String {
+        let mut seen = self.seen();
+        let pace = seen.pace.words(now);
         let share = (seen.window.progress() * 100.0).round();
         let mut note = match seen.window.state() {
             State::Ramp => format!("{} of {} streams emit", seen.window.emitting(), self.streams),
             State::Open { .. } | State::Closed { .. } => {
-                format!("{share} %, {} tokens", seen.tokens)
+                let pace = pace.map(|pace| format!(", {pace}")).unwrap_or_default();
+                format!("{share} %{pace}")
             }
         };
         if seen.failures > 0 {

@@ -320,7 +320,7 @@ fn promoting_refuses_to_lower_without_a_reason() {
     run("slow-2", "22");
     let before = file(&project);
     let ran = project.tokgate(&["baseline", "promote", "slow-1", "slow-2"]).exits(21);
-    assert!(ran.stderr.contains("this would lower"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("this would make"), "{}", ran.stderr);
     assert!(ran.stderr.contains("decode concurrency=4 output-throughput: "), "{}", ran.stderr);
     assert!(ran.stderr.contains("--reason"), "{}", ran.stderr);
     assert_eq!(file(&project), before);

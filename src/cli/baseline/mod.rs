@@ -181,7 +181,7 @@ fn unless_lowered(
         return Ok(());
     }
     say(&format!(
-        "error: this would lower {} of {}:",
+        "error: this would make {} of {} worse:",
         plural(worse.len(), "value"),
         path.display()
     ));
@@ -192,7 +192,7 @@ fn unless_lowered(
         say(&format!("  and {} more", worse.len() - NAMED));
     }
     say(
-        "  help: a lower baseline lets losses pass: say why with --reason 'TEXT', which the file keeps",
+        "  help: a worse baseline lets losses pass: say why with --reason 'TEXT', which the file keeps",
     );
     Err(Exit::Baseline)
 }

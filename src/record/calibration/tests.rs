@@ -33,6 +33,7 @@ pub(crate) fn ratio(limit: f64, paired: Option<bool>) -> BoundRecord {
         variant,
         runs: Vec::new(),
         comparisons: 4,
+        halved: false,
         recorded: false,
         sees: None,
     };

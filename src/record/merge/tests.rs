@@ -285,6 +285,7 @@ fn shards_that_were_held_against_other_runs_are_foreign() {
             git: None,
             runs,
             comparisons: 3,
+            halved: false,
             recorded: false,
             sees,
         }

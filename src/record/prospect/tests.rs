@@ -7,6 +7,7 @@ use rand_distr::{Distribution, Normal};
 use super::*;
 use crate::judge::golden::{cases, number};
 use crate::judge::paired::{Order, fit, order, over_cells};
+use crate::judge::power::Losses;
 use crate::judge::ratio::{against_runs, of_launches};
 use crate::judge::{BoundVerdict, Method, Side, limit};
 
@@ -21,7 +22,8 @@ fn pairs_needed_are_those_of_the_golden_table() {
         let sd = number(&case, "sd_log") / 2f64.sqrt();
         let loss = 1.0 - number(&case, "min_ratio") / number(&case, "true_ratio");
         let asked = Asked { loss, surely: number(&case, "power") };
-        let found = outlook(Way::Pairs(4), number(&case, "alpha_one_sided"), 1.0, sd).needs(asked);
+        let found = outlook(Way::Pairs(4), number(&case, "alpha_one_sided"), 1.0, sd)
+            .needs(asked, &mut Losses::default());
         let want = case["pairs_order_term_even"].as_u64().unwrap();
         assert_eq!(found, Need::Enough(want), "{case}");
     }
@@ -46,37 +48,48 @@ fn the_chance_is_the_golden_power() {
 
 #[test]
 fn a_limit_that_tolerates_the_loss_needs_another_limit() {
-    let of =
-        |least| outlook(Way::Pairs(4), 0.05, least, 0.01).needs(Asked { loss: 0.05, surely: 0.95 });
+    let of = |least| {
+        outlook(Way::Pairs(4), 0.05, least, 0.01)
+            .needs(Asked { loss: 0.05, surely: 0.95 }, &mut Losses::default())
+    };
     assert_eq!((of(0.95), of(0.9)), (Need::Tolerated, Need::Tolerated));
     assert!(matches!(of(0.96), Need::Enough(n) if n > 4));
     let mut unknown = outlook(Way::Pairs(4), 0.05, 0.97, 0.01);
     unknown.noise = None;
-    assert_eq!(unknown.needs(Asked { loss: 0.05, surely: 0.95 }), Need::Unknown);
-    assert_eq!((unknown.sees(0.95), unknown.is_blind()), (None, false));
+    assert_eq!(
+        unknown.needs(Asked { loss: 0.05, surely: 0.95 }, &mut Losses::default()),
+        Need::Unknown
+    );
+    assert_eq!(
+        (unknown.sees(0.95, &mut Losses::default()), unknown.is_blind(&mut Losses::default())),
+        (None, false)
+    );
 }
 
 #[test]
 fn recorded_runs_keep_their_noise_whatever_is_launched() {
     let runs = |recorded| outlook(Way::Runs { recorded, launches: 1 }, 0.05, 0.97, 0.02);
     let asked = Asked { loss: 0.05, surely: 0.95 };
-    assert_eq!(runs(2).needs(asked), Need::TooMany);
-    assert!(matches!(runs(40).needs(asked), Need::Enough(n) if n > 1));
+    assert_eq!(runs(2).needs(asked, &mut Losses::default()), Need::TooMany);
+    assert!(matches!(runs(40).needs(asked, &mut Losses::default()), Need::Enough(n) if n > 1));
 }
 
 #[test]
 fn one_launch_needs_a_noise_file_to_say_anything() {
     let mut one = outlook(Way::Launches(1), 0.05, 0.97, 0.01);
-    assert_eq!((one.chance(0.06), one.sees(0.95)), (None, None));
-    assert!(matches!(one.needs(Asked { loss: 0.06, surely: 0.95 }), Need::Enough(n) if n >= 2));
+    assert_eq!((one.chance(0.06), one.sees(0.95, &mut Losses::default())), (None, None));
+    assert!(
+        matches!(one.needs(Asked { loss: 0.06, surely: 0.95 }, &mut Losses::default()), Need::Enough(n) if n >= 2)
+    );
     one.known = Some(9.0);
-    let sees = one.sees(0.95).unwrap();
+    let sees = one.sees(0.95, &mut Losses::default()).unwrap();
     assert!(sees > 0.03 && sees < 0.06, "{sees}");
 }
 
 #[test]
 fn a_limit_is_blind_beyond_twice_what_it_tolerates() {
-    let blind = |least, sd| outlook(Way::Pairs(4), 0.05, least, sd).is_blind();
+    let blind =
+        |least, sd| outlook(Way::Pairs(4), 0.05, least, sd).is_blind(&mut Losses::default());
     assert!(!blind(0.97, 0.005) && blind(0.97, 0.02));
     // One that tolerates nothing is asked for two percent.
     assert!(!blind(1.0, 0.002) && blind(1.0, 0.01));
@@ -127,7 +140,9 @@ fn the_pairs_that_are_named_see_the_loss_as_often_as_said() {
         (3, 0.005, 0.01 / 36.0, 0.99, 0.02, 0.95),
     ] {
         let of = outlook(Way::Pairs(4), level, least, sd);
-        let Need::Enough(pairs) = of.needs(Asked { loss, surely }) else { panic!("{of:?}") };
+        let Need::Enough(pairs) = of.needs(Asked { loss, surely }, &mut Losses::default()) else {
+            panic!("{of:?}")
+        };
         let seen =
             |n: u64, seed| share(runs, seed, |rng| fails(&drawn(rng, n, sd, loss), level, least));
         let (chance, got) = (of.chance_of(pairs, loss).unwrap(), seen(pairs, seed));

@@ -45,6 +45,7 @@ fn with_ratios(mut record: RunRecord) -> RunRecord {
                 variant: None,
                 runs: Vec::new(),
                 comparisons: 1,
+                halved: false,
                 recorded: false,
                 sees: None,
             });

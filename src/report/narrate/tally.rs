@@ -10,6 +10,8 @@ use crate::measure::TestKind;
 use crate::record::RunRecord;
 use crate::record::run_record::CellState;
 
+use super::forecast::{Forecast, Guess};
+
 /// How far the run is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tally {
@@ -23,35 +25,26 @@ pub struct Tally {
     pub lost: usize,
     /// Cells that failed or could not be judged.
     pub bad: usize,
-    /// Measurements that sent requests: what was skipped says nothing about the rest.
-    pub timed: usize,
-    /// Time that passed from the first cell's start to the last one's end, without that of engines to
-    /// start. Not the sum of their own times, which on a simulated engine may have passed on another clock.
-    pub spent: Duration,
     /// Starts of engines that are still to come.
     pub starts_left: usize,
-    /// Starts so far, and the time from each to a ready engine.
-    pub started: usize,
-    /// That time.
-    pub starting: Duration,
 }
 
 impl Tally {
-    /// How long the rest will take if it goes on like this: measurements and starts of engines.
-    pub fn left(&self) -> Option<Duration> {
-        let rest = self.total.saturating_sub(self.done + self.lost);
-        let each = |whole: Duration, n: usize, left: usize| match n {
-            0 => Duration::ZERO,
-            n => whole.mul_f64(left as f64 / n as f64),
-        };
-        let starts = each(self.starting, self.started, self.starts_left);
-        (self.timed > 0).then(|| each(self.spent, self.timed, rest) + starts)
-    }
-
     /// What is counted: `cells`, or `measurements` where cells have several.
     pub fn unit(&self) -> &'static str {
         if self.total == self.cells { "cells" } else { "measurements" }
     }
+}
+
+/// How far the launch under way is: one start of an engine, and what is measured on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Here {
+    /// Measurements that it has, and those of them that are finished.
+    pub total: usize,
+    /// Those.
+    pub done: usize,
+    /// How long the rest of them takes, if that can be said.
+    pub left: Option<Duration>,
 }
 
 /// What the tally is made of.
@@ -64,14 +57,27 @@ pub(super) struct Progress {
     pub(super) bad: HashMap<usize, Verdict>,
     /// Launches and rounds that have been started, and launches that failed with what they took along.
     started: HashSet<(usize, u32)>,
-    lost: HashMap<usize, (usize, usize)>,
-    /// When the engine that is being started was started.
-    starting: Option<Duration>,
-    /// When the first cell began, later by the time that engines took to start since.
-    pub(super) first: Option<Duration>,
+    lost: HashMap<usize, (Vec<(usize, u32)>, usize)>,
+    /// The engine that is being started, and since when.
+    starting: Option<(usize, Duration)>,
+    /// Starts so far, and the time from each to a ready engine.
+    starts: u32,
+    took: Duration,
+    /// The launch and round under way, with the measurements that it still has to do by kind.
+    here: Option<(usize, u32)>,
+    parts: (usize, usize),
+    ahead: HashMap<TestKind, f64>,
+    forecast: Forecast,
+    /// Whether a guess is told before anything was timed: a simulated engine has another clock.
+    guessed: bool,
 }
 
 impl Progress {
+    /// A tally that says from the first how long it will take.
+    pub(super) fn expecting(guess: Guess) -> Progress {
+        Progress { forecast: Forecast::of(guess), ..Progress::default() }
+    }
+
     /// Counts what is planned, and of a run that goes on what ran before: its verdicts count, its time says
     /// nothing of this session.
     pub(super) fn count(&mut self, record: &RunRecord, goes_on: bool) {
@@ -99,6 +105,13 @@ impl Progress {
             }
         }
         self.tally.done = self.finished.len();
+        self.guessed = !record.header.virtual_time;
+        for (cell, planned) in record.header.cells.iter().enumerate() {
+            let parts =
+                (0..planned.rounds.max(1)).filter(|at| !self.finished.contains(&(cell, *at)));
+            let work = self.forecast.weight(cell) * parts.count() as f64;
+            self.forecast.add(planned.kind, work);
+        }
         for (launch, most) in rounds.into_iter().enumerate() {
             let left = (0..most).filter(|round| self.is_left(launch, *round, record));
             self.tally.starts_left += left.count();
@@ -112,42 +125,100 @@ impl Progress {
     }
 
     /// An engine is started. Once more for the same round costs time, and is no other start.
-    pub(super) fn start(&mut self, launch: usize, round: u32, now: Duration) {
-        self.starting = Some(now);
+    pub(super) fn start(&mut self, launch: usize, round: u32, record: &RunRecord, now: Duration) {
+        self.starting = Some((launch, now));
         if let Some((parts, starts)) = self.lost.remove(&launch) {
-            self.tally.lost -= parts;
+            self.tally.lost -= parts.len();
             self.tally.starts_left += starts;
+            parts.iter().for_each(|(cell, _)| self.weigh_in(*cell, 1.0, record));
         }
         if self.started.insert((launch, round)) {
             self.tally.starts_left = self.tally.starts_left.saturating_sub(1);
+        }
+        self.here = Some((launch, round));
+        (self.parts, self.ahead) = ((0, 0), HashMap::new());
+        for (cell, planned) in record.header.cells.iter().enumerate() {
+            if planned.launch != launch || round >= planned.rounds.max(1) {
+                continue;
+            }
+            self.parts.1 += 1;
+            if self.finished.contains(&(cell, round)) {
+                self.parts.0 += 1;
+            } else {
+                *self.ahead.entry(planned.kind).or_default() += self.forecast.weight(cell);
+            }
         }
     }
 
     /// An engine is ready, or has failed to be.
     pub(super) fn ready(&mut self, now: Duration) {
-        let Some(began) = self.starting.take() else { return };
-        let took = now.saturating_sub(began);
-        self.tally.started += 1;
-        self.tally.starting += took;
-        // The time of cells goes on behind it.
-        self.first = self.first.map(|first| first + took);
+        let Some((_, began)) = self.starting.take() else { return };
+        self.starts += 1;
+        self.took += now.saturating_sub(began);
+    }
+
+    /// A measurement begins.
+    pub(super) fn begin(&mut self, cell: usize, record: &RunRecord, now: Duration) {
+        if let Some(planned) = record.header.cells.get(cell) {
+            self.forecast.begin(planned.kind, cell, now);
+        }
+    }
+
+    fn weigh_in(&mut self, cell: usize, sign: f64, record: &RunRecord) {
+        let kind = record.header.cells[cell].kind;
+        self.forecast.add(kind, sign * self.forecast.weight(cell));
+    }
+
+    /// How long a start takes: as those before did, else as it was guessed.
+    fn start_time(&self, launch: usize) -> Duration {
+        match self.starts {
+            0 => self.forecast.start(launch).unwrap_or_default(),
+            starts => self.took / starts,
+        }
+    }
+
+    /// What is left of the start under way.
+    fn start_left(&self, now: Duration) -> Duration {
+        let left = self.starting.map(|(launch, began)| {
+            self.start_time(launch).saturating_sub(now.saturating_sub(began))
+        });
+        left.unwrap_or_default()
+    }
+
+    /// How long the rest of the run takes: measurements and starts of engines.
+    pub(super) fn left(&self, now: Duration) -> Option<Duration> {
+        let parts = self.forecast.left(self.guessed, now)?;
+        let launch = self.here.map_or(0, |(launch, _)| launch);
+        let starts = self.start_time(launch).saturating_mul(self.tally.starts_left as u32);
+        Some(parts + starts + self.start_left(now))
+    }
+
+    /// The launch under way.
+    pub(super) fn here(&self, now: Duration) -> Here {
+        let (done, total) = self.parts;
+        let parts = self.forecast.time(&self.ahead, self.guessed, now);
+        Here { total, done, left: parts.map(|parts| parts + self.start_left(now)) }
     }
 
     /// What a failed launch takes along.
     pub(super) fn lose(&mut self, launch: usize, record: &RunRecord) {
         let own = record.header.cells.iter().enumerate().filter(|(_, it)| it.launch == launch);
-        let parts = own
+        let parts: Vec<(usize, u32)> = own
             .flat_map(|(at, it)| (0..it.rounds.max(1)).map(move |round| (at, round)))
             .filter(|part| !self.finished.contains(part))
-            .count();
+            .collect();
         let starts = (0..record.rounds_of(launch))
             .filter(|round| !self.started.contains(&(launch, *round)))
             .filter(|round| self.is_left(launch, *round, record))
             .count();
-        if self.lost.insert(launch, (parts, starts)).is_none() {
-            self.tally.lost += parts;
-            self.tally.starts_left = self.tally.starts_left.saturating_sub(starts);
+        if self.lost.contains_key(&launch) {
+            return;
         }
+        self.tally.lost += parts.len();
+        self.tally.starts_left = self.tally.starts_left.saturating_sub(starts);
+        parts.iter().for_each(|(cell, _)| self.weigh_in(*cell, -1.0, record));
+        self.ahead.clear();
+        self.lost.insert(launch, (parts, starts));
     }
 
     /// All rounds of a cell are over.
@@ -162,14 +233,21 @@ impl Progress {
         if self.finished.insert((cell, round)) {
             let kind = record.header.cells[cell].kind;
             let state = outcome.rounds.get(round as usize).map_or(&outcome.state, |it| &it.state);
+            // What was skipped says nothing about the rest.
             let measured = matches!(state, CellState::Measured(_));
-            self.tally.timed += usize::from(measured && kind != TestKind::Startup);
-            self.tally.spent = now.saturating_sub(self.first.unwrap_or(now));
+            self.forecast.end(kind, cell, measured && kind != TestKind::Startup, now);
+            if self.here == Some((record.header.cells[cell].launch, round)) {
+                self.parts.0 += 1;
+                *self.ahead.entry(kind).or_default() -= self.forecast.weight(cell);
+            }
         }
         match outcome.state {
             CellState::NotRun { .. } => {}
             CellState::Measured(_) | CellState::Unfit { .. } | CellState::Broken { .. } => {
+                let before = self.finished.len();
                 self.settle(cell, record);
+                // Rounds that a cell which broke does without.
+                (before..self.finished.len()).for_each(|_| self.weigh_in(cell, -1.0, record));
                 self.weigh(cell, record);
             }
         }
@@ -189,25 +267,5 @@ impl Progress {
             | Verdict::Xpass => self.bad.remove(&cell),
         };
         self.tally.bad = self.bad.keys().filter(|cell| !record.waits(**cell)).count();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const S: fn(u64) -> Duration = Duration::from_secs;
-
-    #[test]
-    fn the_rest_is_reckoned_by_what_was() {
-        let tally = Tally { total: 10, done: 4, timed: 2, spent: S(20), ..Tally::default() };
-        assert_eq!(tally.left(), Some(S(60)), "two that were skipped are no measure");
-        let lost = Tally { lost: 4, ..tally.clone() };
-        assert_eq!(lost.left(), Some(S(20)), "what a failed launch took along is not waited for");
-        let starts = Tally { starts_left: 3, started: 2, starting: S(60), ..tally.clone() };
-        assert_eq!(starts.left(), Some(S(60 + 90)), "engines that are to be started take time too");
-        let tally = Tally { timed: 0, ..tally };
-        assert_eq!(tally.left(), None);
-        assert_eq!(Tally::default().left(), None);
     }
 }

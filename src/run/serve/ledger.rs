@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Stamp};
 use crate::load::{Cancel, Canceller, Client, Failure, FailureClass, Outcome, Trace, answer};
 use crate::measure::serve::Note;
+use crate::quantity::print_number;
 use crate::record::run_record::CellState;
 use crate::suite::model::Amount;
 
@@ -50,6 +51,8 @@ pub(super) struct Seen {
     warming: u32,
     /// Warm-ups that have ended.
     warmed: u64,
+    /// Output tokens of the measured requests that have ended, as the server counts them.
+    output: u64,
     flying: u64,
     good: u64,
     failures: u64,
@@ -127,6 +130,7 @@ impl Ledger {
             lags: Vec::new(),
             warming: streams,
             warmed: 0,
+            output: 0,
             flying: 0,
             good: 0,
             failures: 0,
@@ -279,6 +283,9 @@ impl Ledger {
             seen.failures += u64::from(matches!(ended, Ended::Failed | Ended::Stalled));
             seen.row.leave(number, ended);
             seen.warmed += u64::from(!measured);
+            if measured && let Some(usage) = &trace.usage {
+                seen.output += usage.completion.unwrap_or(0);
+            }
             if let Some(due) = due {
                 seen.lags.push(trace.sent.since(due.at).saturating_sub(due.connecting));
             }
@@ -330,6 +337,12 @@ impl Ledger {
                     format!("{ended} of {} requests", self.count().unwrap_or(0))
                 }
             };
+            if let (Some(opened), None) = (seen.opened, seen.closed)
+                && seen.output > 0
+            {
+                let rate = seen.output as f64 / self.clock.now().seconds_since(opened).max(1e-3);
+                note.push_str(&format!(", {} tok/s", print_number(rate, 0)));
+            }
             note.push_str(&format!(", {} in flight", seen.flying));
             if seen.failures > 0 {
                 note.push_str(&format!(", {} failed", seen.failures));

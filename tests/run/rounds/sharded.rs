@@ -42,7 +42,7 @@ fn four_shards_merged_are_the_run() {
         assert_eq!(record["header"]["launches"].as_array().unwrap().len(), 2, "both of one layout");
         assert_eq!(starts(&ran).len(), 8);
         // Judged at the level of the whole: 12 ratios, of which the mean takes half.
-        assert!(record["cells"].to_string().contains("one of 24 comparisons"));
+        assert!(record["cells"].to_string().contains("one of 12 comparisons"));
         let (found, message) = mean(&ran);
         assert_eq!(found, "measured", "a part of the cells is no mean: {message}");
         assert!(

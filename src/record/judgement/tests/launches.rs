@@ -125,6 +125,7 @@ fn several_launches_narrow_a_ratio_to_recorded_runs() {
         file: "b.jsonl".into(),
         runs: runs.to_vec(),
         comparisons: 1,
+        halved: false,
         recorded: false,
         sees: Some(0.05),
     };

@@ -21,6 +21,7 @@ pub(super) fn share(metric: &str, limit: f64, comparisons: u64) -> BoundRecord {
             variant: Some(VariantRecord { name: "old".into(), paired: true }),
             runs: Vec::new(),
             comparisons,
+            halved: false,
             recorded: false,
             sees: None,
         }),

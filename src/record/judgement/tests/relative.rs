@@ -12,6 +12,7 @@ fn ratio(comparisons: u64) -> BoundRecord {
         git: None,
         runs: runs.to_vec(),
         comparisons,
+        halved: false,
         recorded: false,
         sees: None,
     };

@@ -19,6 +19,7 @@ fn ratio(paired: bool) -> BoundRecord {
         variant: Some(VariantRecord { name: "old".into(), paired }),
         runs: Vec::new(),
         comparisons: 1,
+        halved: false,
         recorded: false,
         sees: None,
     };
