@@ -385,10 +385,12 @@ fn a_tool_that_tells_nothing_is_no_gpu_and_named() {
         let ran = machine.run(&["probe", "--format", "json", "--timeout", "2s"], &[]);
         Probe::parse(&ran.stdout).unwrap().facts.gpu_note.unwrap()
     };
-    assert_eq!(why("exec /bin/sleep 600"), "AMD: amd-smi: it does not answer within 2s");
+    let silent = why("exec /bin/sleep 600");
+    assert!(silent.starts_with("AMD: amd-smi: it does not answer within 2s; "), "{silent}");
     let machine = Machine::plain().tool("amd-smi", "echo 'no group render'; exit 1");
     let note = machine.json(&[])["facts"]["gpu-note"].as_str().unwrap().to_owned();
-    assert_eq!(note, "AMD: amd-smi: it prints no JSON but: no group render");
+    let word = "AMD: amd-smi: it prints no JSON but: no group render; no NVIDIA driver: ";
+    assert!(note.starts_with(word), "{note}");
     let hostile = Machine::plain().tool("amd-smi", "printf 'no\\033[31m group\\007'").text(&[]);
     assert!(hostile.contains("no GPU") && !hostile.contains(['\x1b', '\x07']), "{hostile:?}");
 }

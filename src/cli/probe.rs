@@ -109,10 +109,8 @@ fn text(probe: &Probe) -> String {
 
 fn runtime(facts: &Facts, version: &str) -> String {
     // The fact is CUDA's version or ROCm's, by the make of the GPUs.
-    let amd = facts
-        .gpus
-        .first()
-        .is_some_and(|gpu| gpu.name.contains("AMD") || gpu.name.contains("Radeon"));
+    let name = facts.gpus.first().map(|gpu| gpu.name.as_str()).unwrap_or_default();
+    let amd = ["AMD", "Radeon", "Instinct"].iter().any(|make| name.contains(make));
     format!("{} {version}", if amd { "ROCm" } else { "CUDA" })
 }
 

@@ -289,7 +289,7 @@ fn gpus(visible: &Visible, limit: Duration) -> Gpus {
         None if cfg!(target_os = "linux") => {}
         // Nobody expects a GPU of these makes there.
         None => found.choice.why.clear(),
-        Some(Err(why)) => found.choice.why = vec![format!("AMD: {why}")],
+        Some(Err(why)) => found.choice.why.insert(0, format!("AMD: {why}")),
         Some(Ok(census)) => {
             found.choice = visible.rocm(&census.places);
             found.choice.notes.extend(census.notes);

@@ -2,6 +2,7 @@
 //!
 //! A question that hangs in the kernel can't be taken back. Its thread stays behind, and nobody waits for it.
 
+use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -62,10 +63,19 @@ impl Patience {
         use std::io::Read as _;
         use std::os::unix::process::CommandExt as _;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command
-            .process_group(0)
-            .spawn()
-            .map_err(|error| format!("it can't be run: {error}"))?;
+        command.process_group(0);
+        let mut child = loop {
+            match command.spawn() {
+                Ok(child) => break child,
+                // Somebody is about to write it, and done in a moment.
+                Err(error)
+                    if error.kind() == ErrorKind::ExecutableFileBusy && !self.left().is_zero() =>
+                {
+                    std::thread::sleep(PACE);
+                }
+                Err(error) => return Err(format!("it can't be run: {error}")),
+            }
+        };
         let out = child.stdout.take();
         let read = self.ask(move || {
             let mut text = Vec::new();

@@ -184,3 +184,20 @@ fn what_a_container_was_given_is_a_word_on_a_driver_that_is_not_there() {
     assert!(word("all").contains("NVIDIA runtime?"));
     assert_eq!(Visible::default().container(), None);
 }
+
+proptest::proptest! {
+    #[test]
+    fn whatever_a_list_says_each_gpu_is_seen_once_at_most(list in "([0-9GPU,+ -]|MIG-|GPU-[0-3]{2}aa|\\PC){0,12}") {
+        let places = [place(gpu(0, "H200")), cut(1, &["3g.71gb", "1g.18gb"]), place(gpu(2, "H100"))];
+        for variable in ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"] {
+            let visible = with(&[(variable, &list)]);
+            for choice in [visible.cuda(&places), visible.rocm(&places)] {
+                let mut seen: Vec<_> = choice.seen.iter().map(|found| &found.gpu.uuid).collect();
+                let all = seen.len();
+                seen.sort();
+                seen.dedup();
+                proptest::prop_assert_eq!(seen.len(), all);
+            }
+        }
+    }
+}
