@@ -5,7 +5,6 @@
 //! `on-mismatch`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +14,8 @@ use crate::engine::supervise::{self as process, Secrecy};
 use crate::engine::{self, tree};
 use crate::hardware::need::{Need, OnMismatch};
 use crate::hardware::preflight::{self, Expected, Findings};
-use crate::hardware::probe::{GpuNow, Probe};
+use crate::hardware::probe::Probe;
+use crate::hardware::visible::Visible;
 use crate::hardware::{self, Facts, Gpu};
 use crate::load::socket::make_room_for;
 use crate::matrix::{Plan, Runtime};
@@ -246,20 +246,12 @@ fn expected(plan: &Plan) -> Expected {
     Expected { processes: processes.collect(), engine_runs: false }
 }
 
-/// The GPUs of this machine as an engine sees them that has these variables.
+/// This machine as an engine sees it that has these variables besides those of this process.
 fn survey(variables: &[(String, String)]) -> Probe {
-    let own = variables.iter().find(|(name, _)| name == VISIBLE[0]);
-    let visible =
-        own.map(|(_, value)| OsString::from(value)).or_else(|| std::env::var_os(VISIBLE[0]));
-    let facts = hardware::probe_for(visible.as_ref());
-    let all =
-        hardware::nvml::Library::load().map(|library| library.occupancy()).unwrap_or_default();
-    let now = |gpu: &Gpu| {
-        let occupancy = all.iter().find(|it| Some(it.index) == gpu.index).cloned();
-        GpuNow { occupancy: occupancy.unwrap_or_default(), ..GpuNow::default() }
-    };
-    let gpus = facts.gpus.iter().map(now).collect();
-    Probe { facts, gpus, ..Probe::default() }
+    let own = |name: &str| variables.iter().find(|(own, _)| own == name).map(|(_, it)| it.clone());
+    let inherited = |name: &str| std::env::var_os(name).map(|it| it.to_string_lossy().into_owned());
+    let visible = Visible::of(|name| own(name).or_else(|| inherited(name)));
+    hardware::survey(&visible, hardware::PATIENCE)
 }
 
 fn view(plan: &Plan, launch: usize, runtime: &Runtime) -> Result<View, Exit> {

@@ -69,16 +69,6 @@ pub struct Gpu {
     pub nvlinks: Option<u32>,
 }
 
-impl Gpu {
-    /// Its name; of a slice with its profile, as the driver calls it: `NVIDIA H200 MIG 3g.71gb`.
-    pub fn full_name(&self) -> String {
-        match &self.slice {
-            Some(slice) => format!("{} MIG {slice}", self.name),
-            None => self.name.clone(),
-        }
-    }
-}
-
 impl std::fmt::Display for Gpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.index {

@@ -122,9 +122,6 @@ impl Need {
             return problems;
         }
         self.gpu_problems(facts, &mut problems);
-        if self.wants_gpus() {
-            problems.extend(unusable(facts));
-        }
         let versions = [
             ("driver", &self.driver, &facts.driver, "no driver"),
             ("cuda", &self.cuda, &facts.cuda, "no CUDA"),
@@ -259,18 +256,6 @@ fn listed(facts: &Facts, differs: impl Fn(&Gpu) -> bool, what: impl Fn(&Gpu) -> 
     }
     let texts = found.iter().map(|(text, at)| format!("{text} (GPU {})", at.join(", ")));
     texts.collect::<Vec<_>>().join(", ")
-}
-
-/// GPUs on which nothing can run, with the reason.
-pub fn unusable(facts: &Facts) -> Vec<String> {
-    let whole = facts.gpus.iter().filter(|gpu| gpu.mig == Some(true) && gpu.slice.is_none());
-    let words = |gpu: &Gpu| {
-        format!(
-            "{gpu} is in MIG mode and no slice of it is visible, so that nothing can run on it: make one, name one \
-             in CUDA_VISIBLE_DEVICES, or turn MIG off"
-        )
-    };
-    whole.map(words).collect()
 }
 
 fn nothing(facts: &Facts, what: &str) -> String {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::need::{Need, unusable};
+use super::need::Need;
 use super::occupancy::{Occupancy, Tenant};
 use super::probe::Probe;
 
@@ -52,8 +52,8 @@ pub fn judge(need: Option<&Need>, found: &Probe, expected: &Expected) -> Finding
         }
         findings.warnings.extend(need.doubts(facts));
     }
-    if !wanted {
-        findings.warnings.extend(unusable(facts));
+    if mismatches.is_empty() {
+        findings.warnings.extend(found.lost.iter().map(ToString::to_string));
     }
     let occupied = || found.gpus.iter().map(|gpu| &gpu.occupancy);
     let busy: Vec<String> =
@@ -285,14 +285,6 @@ mod tests {
     #[test]
     fn a_slice_is_held_against_its_own_memory_and_said_where_nothing_asks() {
         let mut found = machine(&[(0, vec![], vec![])]);
-        found.facts.gpus[0].mig = Some(true);
-        let unseen = judge(Some(&need(1)), &found, &nobody()).mismatch.unwrap();
-        assert!(
-            unseen.contains("GPU 0 (NVIDIA H200) is in MIG mode and no slice of it is visible"),
-            "{unseen}"
-        );
-        let undeclared = judge(None, &found, &nobody());
-        assert!(undeclared.mismatch.is_none() && undeclared.warnings[0].contains("in MIG mode"));
         found.facts.gpus[0].slice = Some("3g.71gb".to_owned());
         found.facts.gpus[0].memory = 69 * GIB;
         let vram =

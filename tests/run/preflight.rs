@@ -468,14 +468,6 @@ fn a_slice_is_no_whole_gpu() {
     assert!(message.contains("hardware.vram: declared 141 GB (or 141 GiB), within 5 %, found 69 GiB (GPU 0 slice 3g.71gb, 1 slice"), "{message}");
     let ran = run_probed(&machine, &["--set", "hardware.vram=\"69GiB\""]).exits(30);
     assert_ne!(failure(&ran, 0).0, "hardware");
-    let mut whole = eight();
-    whole[2]["mig"] = json!(true);
-    machine.project.file("probe.json", &probe(&whole, &[]));
-    let (_, message) = failure(&run_probed(&machine, &[]).exits(22), 0);
-    assert!(
-        message.contains("GPU 2 (NVIDIA H200) is in MIG mode and no slice of it is visible"),
-        "{message}"
-    );
 }
 
 #[test]
@@ -541,4 +533,72 @@ fn an_engine_that_is_tried_is_warned_of_who_is_there() {
         "{}",
         ran.stderr
     );
+}
+
+/// The slice of each GPU, of which there are `count`.
+fn sliced(count: usize) -> String {
+    let mut script = Gpus::h200s(count).script();
+    for gpu in 0..count {
+        writeln!(script, "gpu {gpu} mig 1\ngpu {gpu} slice MIG-{gpu} 3g.71gb {} 0 2 0", 69 * GIB)
+            .unwrap();
+    }
+    script
+}
+
+#[test]
+fn an_engine_that_is_given_a_slice_has_that_alone() {
+    let Some(machine) = Machine::of_the_page(&Gpus::h200s(8)) else { return };
+    // Whoever is on another slice is no neighbour.
+    let others = format!("{}gpu 0 process 4000000001 {GIB}\n", sliced(1));
+    machine.project.file("gpus", &others);
+    let (_, message) = failure(&machine.run(&[]).exits(22), 0);
+    for told in ["hardware.count: declared 8, found 1", "found 69 GiB (GPU 0 slice 3g.71gb)"] {
+        assert!(message.contains(told), "{message}");
+    }
+    assert!(!message.contains("busy"), "{message}");
+    let one = ["hardware.count=1", "hardware.vram=\"69GiB\"", "engine.gpus=1"];
+    assert_ne!(failure(&machine.run(&one).exits(30), 0).0, "hardware");
+    let on_it = format!("{}gpu 0 slice0-process 4000000001 {GIB}\n", sliced(1));
+    machine.project.file("gpus", &on_it);
+    let (_, message) = failure(&machine.run(&one).exits(22), 0);
+    assert!(
+        message.contains("GPUs are busy: GPU 0 (NVIDIA H200") && message.contains("4000000001"),
+        "{message}"
+    );
+    machine.project.file("gpus", &format!("{}gpu 7 mig 1\n", Gpus::h200s(8).script()));
+    let (_, message) = failure(&machine.run(&[]).exits(22), 0);
+    assert!(
+        message.contains("declared 8, found 7 (GPU 7 is in MIG mode and has no slice"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_desktop_is_no_obstacle_and_a_lost_gpu_is_named() {
+    let Some(machine) = Machine::of_the_page(&Gpus::h200s(8)) else { return };
+    let desktop = |bytes: u64| {
+        let own = std::process::id();
+        let script = Gpus { rest: bytes, ..Gpus::h200s(8) }.script();
+        let script: String = script
+            .lines()
+            .map(|line| match line {
+                line if line.contains(" used ") && !line.starts_with("gpu 0 ") => String::new(),
+                line => format!("{line}\n"),
+            })
+            .collect();
+        machine.project.file("gpus", &format!("{script}gpu 0 graphics {own} {bytes}\n"));
+        machine.run(&[]).exits(30)
+    };
+    assert_eq!(warnings(&desktop(GIB)), Vec::<String>::new());
+    let told = warnings(&desktop(20 * GIB));
+    assert!(
+        told.len() == 1
+            && told[0].starts_with("graphics take 20.0 GiB of GPU 0 (NVIDIA H200): process "),
+        "{told:?}"
+    );
+    machine.project.file("gpus", &format!("{}gpu 2 lost yes\n", Gpus::h200s(8).script()));
+    let (_, message) = failure(&machine.run(&[]).exits(22), 0);
+    assert!(message.contains("declared 8, found 7 (GPU 2 can't be asked: "), "{message}");
+    let ran = machine.run(&["hardware.count=7"]).exits(30);
+    assert!(warnings(&ran)[0].starts_with("GPU 2 can't be asked: "), "{:?}", warnings(&ran));
 }

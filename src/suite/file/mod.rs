@@ -22,8 +22,8 @@ pub use super::model::{
 pub use value::{
     At, AxisItem, AxisValues, CommandValue, DateText, DurationText, Entries, Geometric, GridRow,
     GridTable, GroupsTable, LengthTable, LengthValue, LimitValue, OneOrMany, PairOfCounts,
-    PercentText, PrefixValue, PrefixWord, SamplingText, Scalar, Selection, SizeText, TimeLimitText, TokenCount,
-    ToleranceText, VersionText, Whole,
+    PercentText, PrefixValue, PrefixWord, SamplingText, Scalar, Selection, SizeText, TimeLimitText,
+    TokenCount, ToleranceText, VersionText, Whole,
 };
 
 /// A tokgate suite: what is measured on which hardware and engine, and what is expected of it.
