@@ -294,3 +294,107 @@ fn of_an_engine_that_was_running_only_who_comes_later_is_foreign() {
     let words = "process 999999998 (not to be seen from here) 2.0 GiB";
     assert_eq!(seen["foreign"], serde_json::json!([words]));
 }
+
+#[test]
+fn every_kind_of_test_has_what_was_seen_of_its_own_time() {
+    let Some(library) = nvml::library() else { return };
+    let project = project("");
+    let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    let more = "[[test]]\nkind = \"prefill\"\nsamples = 2\n\
+                [[test]]\nkind = \"serve\"\nrequests-per-stream = 8\noutput = 40\nrepeat = 2\nmatrix.concurrency = [1]\n\
+                [[test]]\nkind = \"command\"\ncommand = [\"/bin/sh\", \"-c\", \"sleep 0.5; echo '{}' > $0\", \"{{ cell.dir }}/out.json\"]\n\
+                result = \"out.json\"\nmetrics.none = { pointer = \"/none\", better = \"higher\", unit = \"\" }\n\
+                [[test]]\nkind = \"startup\"\n[policy]";
+    let command = "echo '{}'";
+    let more = more.replace(command, "echo '{\\\"none\\\": 1}'");
+    project.file("suite.toml", &suite.replace("[policy]", &more));
+    let gpus = h200(0, &["power 500000", "used 3000000000"]);
+    let ran = run(&project, &library, &gpus).exits(0);
+    let record = ran.record();
+    let planned = record["header"]["cells"].as_array().unwrap();
+    let mut kinds: Vec<&str> = Vec::new();
+    for (planned, cell) in planned.iter().zip(record["cells"].as_array().unwrap()) {
+        let (kind, measured) = (planned["kind"].as_str().unwrap(), &cell["state"]["measured"]);
+        let seen = &measured["telemetry"];
+        kinds.push(kind);
+        if kind == "startup" {
+            assert!(seen.is_null(), "{seen}");
+            continue;
+        }
+        assert_eq!(seen["gpus"][0]["power"]["mean"], 500.0, "{kind}: {seen}");
+        let joules = 500.0 * seen["seconds"].as_f64().unwrap();
+        assert!(
+            (seen["gpus"][0]["energy"].as_f64().unwrap() / joules - 1.0).abs() < 0.01,
+            "{kind}: {seen}"
+        );
+        let has = measured["observations"].get("power.mean").is_some();
+        assert_eq!(has, matches!(kind, "decode" | "serve"), "{kind}");
+        if kind == "serve" {
+            // The windows of both loads, and no more.
+            let window = figure(measured, "measured-time");
+            assert!((seen["seconds"].as_f64().unwrap() - window).abs() < 0.001, "{seen}");
+            let each = joules / figure(measured, "output-tokens");
+            assert!((figure(measured, "joules-per-token") / each - 1.0).abs() < 0.01, "{measured}");
+        }
+        if kind == "command" {
+            assert!(seen["seconds"].as_f64().unwrap() >= 0.5, "{seen}");
+        }
+    }
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["command", "decode", "prefill", "serve", "startup"]);
+}
+
+#[test]
+fn several_launches_give_an_interval_and_one_telemetry() {
+    let Some(library) = nvml::library() else { return };
+    let bound = "[[expect]]\nmetric = \"power.mean\"\nmax = 400\nslack = \"50%\"\n";
+    let project = project(bound);
+    let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    project.file("suite.toml", &suite.replace("min-tokens = 1", "min-tokens = 1\nlaunches = 2"));
+    let ran = run(&project, &library, &h200(0, &["power 400000"])).exits(0);
+    let record = ran.record();
+    let cell = &record["cells"][0];
+    let of = |measured: &Value| measured["telemetry"]["seconds"].as_f64().unwrap();
+    let rounds = cell["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    let each: f64 = rounds.iter().map(|round| of(&round["state"]["measured"])).sum();
+    let whole = &cell["state"]["measured"];
+    assert!((of(whole) - each).abs() < 1e-3, "{whole}");
+    assert_eq!(whole["telemetry"]["gpus"][0]["power"]["mean"], 400.0);
+    let estimate = &cell["judgement"]["bounds"][0]["estimate"];
+    assert_eq!(
+        (&estimate["method"], &estimate["n"]),
+        (&"launches".into(), &2.into()),
+        "{estimate}"
+    );
+}
+
+#[test]
+fn the_engines_own_processes_are_known_by_their_parents() {
+    let Some(library) = nvml::library() else { return };
+    let own = std::process::id();
+    let project = project("");
+    // The engine takes memory as it starts, and somebody else does at the same time.
+    let lines = [
+        "driver 580.65.06",
+        "gpu 0 name NVIDIA H200",
+        "gpu 0 total 151397597184",
+        "gpu 0 process $$ 2147483648",
+        &format!("gpu 0 process {own} 1073741824"),
+    ];
+    let sim = env!("CARGO_BIN_EXE_tokgate");
+    let text = lines.join("\\n");
+    let script = format!(
+        "printf \"{text}\\n\" > new\nmv new gpus\nexec {sim} sim --profile profile.toml --port $1\n"
+    );
+    project.file("engine.sh", &script);
+    let suite = std::fs::read_to_string(project.path().join("suite.toml")).unwrap();
+    let engine = "kind = \"vllm\"\ncommand = \"bash engine.sh {{ port }}\"";
+    project
+        .file("suite.toml", &suite.replace("kind = \"sim\"\nprofile = \"profile.toml\"", engine));
+    let ran = run(&project, &library, &h200(0, &[])).exits(0);
+    let seen = measured(&ran)["telemetry"]["gpus"][0].clone();
+    let foreign = seen["foreign"].as_array().unwrap();
+    assert_eq!(foreign.len(), 1, "{seen}");
+    assert!(foreign[0].as_str().unwrap().starts_with(&format!("process {own} (")), "{seen}");
+}
