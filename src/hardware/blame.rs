@@ -218,7 +218,7 @@ fn faults(gpu: &GpuTelemetry) -> Vec<(&'static str, f64)> {
 /// A share of the samples that is worth a word: one in very few samples may be a moment between two cells.
 fn is_fault(share: f64, samples: u32) -> bool {
     let samples = f64::from(samples);
-    share >= THROTTLED && share * samples >= 2.0f64.min(samples) - 1e-6
+    share >= THROTTLED && share * samples >= 1.5f64.min(samples) - 1e-6
 }
 
 /// The greatest share of a GPU's samples, 0 to 1, in which heat, the power supply or the hardware held its

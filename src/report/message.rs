@@ -151,6 +151,7 @@ pub fn place<'a>(planned: &'a PlannedCellRecord, outcome: &CellOutcome) -> &'a P
 /// warnings.
 pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String> {
     let said = outcome.judgement.message.as_deref().unwrap_or_default();
+    let shown = of_cell(outcome).unwrap_or_default();
     let mut out = Vec::new();
     if let Some(measured) = figure::measurement(outcome) {
         let warned = &outcome.judgement.warnings;
@@ -179,8 +180,9 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
         out.extend(of_quarantine(planned));
     }
     for warning in cell_warnings(outcome) {
-        // The message may have it at its end. A check that only warns is one of them.
-        if !said.contains(warning.as_str())
+        // The message may have it at its end, where nothing cut that. A check that only warns is one of them.
+        if warning != said
+            && !shown.contains(&line(warning))
             && !out.iter().any(|told| told == &format!("check: {warning}"))
         {
             out.push(format!("warning: {warning}"));
@@ -351,6 +353,22 @@ mod tests {
         planned.bounds[2].severity = Severity::Report;
         outcome.judgement.warnings = vec!["b is slow".into()];
         assert_eq!(details(planned, outcome), ["report: c is slow", "warning: b is slow"]);
+    }
+
+    #[test]
+    fn a_warning_at_the_end_of_the_message_is_told_where_the_message_is_cut() {
+        let record = fixture::throttled();
+        let at = fixture::hot_cell(&record);
+        let (planned, mut outcome) = (&record.header.cells[at], record.cells[at].clone());
+        let warned = |outcome: &CellOutcome| {
+            details(planned, outcome)
+                .iter()
+                .any(|line| line.starts_with("warning: hardware was suspect"))
+        };
+        assert!(!warned(&outcome));
+        let message = outcome.judgement.message.as_mut().unwrap();
+        *message = format!("{}; {message}", "one of very many limits ".repeat(60));
+        assert!(warned(&outcome));
     }
 
     #[test]

@@ -134,7 +134,10 @@ pub fn strands(out: &mut Markup, strands: &[Strand<'_>], top: f64) {
         }
     }
     for strand in strands {
-        let values = thinned(strand.points, most);
+        let mut values = thinned(strand.points, most);
+        if let [only] = values[..] {
+            values.push(only);
+        }
         let step = (strand.to - strand.from) * WIDTH / values.len().max(1) as f64;
         let x = |at: usize| strand.from * WIDTH + (at as f64 + 0.5) * step;
         let drawn: Vec<(f64, f64)> =
@@ -239,6 +242,9 @@ mod tests {
         assert!(eight.len() < 1_000 && eight.contains("class=\"line g7\""), "{eight}");
         let halves = [(0.0, 0.5), (0.5, 1.0)].map(|(from, to)| Strand { from, to, ..strand(0) });
         assert_eq!(draw(&halves).matches("class=\"part\" points=\"160,0 160,64\"").count(), 1);
+        // What never changes is one point.
+        let level = draw(&[Strand { points: &[990.0], ..strand(0) }]);
+        assert!(level.contains("points=\"80,32 240,32\""), "{level}");
         let odd = [Strand { points: &[f32::NAN, f32::INFINITY, -1.0], ..strand(0) }];
         assert!(!draw(&odd).contains("NaN"));
         assert!(draw(&[]).ends_with("</svg>"));

@@ -156,7 +156,7 @@ fn figure(
     lines: &[(usize, usize, &Series)],
     more: &str,
 ) {
-    if !lines.iter().any(|(_, _, series)| series.points.len() > 1) {
+    if !lines.iter().any(|(_, _, series)| !series.points.is_empty()) {
         return;
     }
     let (low, high) = lines.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| {
