@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::junit::{skipped, tool};
+use super::junit::{python_with, skipped, tool};
 use crate::harness::{Project, Ran, shipped};
 use picks::{ALL, Shown, Status};
 
@@ -463,4 +463,47 @@ fn a_comment_is_printed_for_a_change() {
     assert!(ran.read("summary.md").starts_with("# FAILED: slow\n"));
     let both = project.tokgate(&["report", "out", "--comment", "--annotations", "github"]);
     assert!(both.stderr.contains("cannot be used with"), "{}", both.stderr);
+}
+
+/// Prints each sample as Prometheus' own client reads it, strictly.
+const METRICS: &str = r#"
+import json, sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+text = open(sys.argv[1], encoding="utf-8", newline="").read()
+print(json.dumps([
+    [family.type, family.unit, sample.name, sample.labels, sample.value]
+    for family in text_string_to_metric_families(text) for sample in family.samples
+]))
+"#;
+
+#[test]
+fn metrics_are_read_by_prometheus() {
+    let Some(python) = python_with("prometheus-venv", "prometheus_client==0.26.0") else { return };
+    let project = Project::with(SLOW);
+    let ran = project.run(&[]).exits(10);
+    let mut read = Command::new(python);
+    read.args(["-c", METRICS]).arg(ran.out.join("metrics.prom"));
+    let (read, said) = tool(&mut read, "python").unwrap();
+    assert!(read, "{said}");
+    let samples: Vec<Value> = serde_json::from_str(&said).unwrap();
+    let of = |name: &str, labels: &Value| {
+        let ours = |sample: &&Value| {
+            let has = |(key, value): (&String, &Value)| sample[3][key] == *value;
+            sample[2] == name && labels.as_object().unwrap().iter().all(has)
+        };
+        let found: Vec<&Value> = samples.iter().filter(ours).collect();
+        let [one] = found[..] else { panic!("{name} {labels}: {found:?}") };
+        one.clone()
+    };
+    let failed = of("tokgate_cells", &serde_json::json!({ "verdict": "fail" }));
+    assert_eq!((&failed[0], &failed[4]), (&"gauge".into(), &1.0.into()));
+    let cell = serde_json::json!({ "test": "decode", "concurrency": "4", "verdict": "fail" });
+    assert_eq!(of("tokgate_cell_info", &cell)[4], 1.0);
+    let cell = serde_json::json!({ "test": "decode", "concurrency": "4" });
+    let rate = of("tokgate_output_throughput_tokens_per_second", &cell);
+    let record = ran.record();
+    let cells = record["header"]["cells"].as_array().unwrap();
+    let at = cells.iter().position(|cell| cell["id"] == "concurrency=4").unwrap();
+    assert_eq!(rate[4], record["cells"][at]["judgement"]["bounds"][0]["estimate"]["value"]);
+    assert_eq!(rate[1], "tokens_per_second");
 }

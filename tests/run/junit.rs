@@ -22,7 +22,7 @@ pub struct Counts {
 
 /// Says what was not tested; past the capture of the test harness, which hides it otherwise.
 pub fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED a JUnit check: {why}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED a check of reports: {why}");
 }
 
 /// Runs a tool; `None`, and a word on stderr, where it isn't there.
@@ -55,31 +55,33 @@ fn valid(file: &std::path::Path) -> Option<(bool, String)> {
 /// A Python that has junitparser, in the build folder.
 fn python() -> Option<PathBuf> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let make = || {
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| shipped("target"), PathBuf::from);
-        let venv = target.join("junitparser-venv");
-        let python = venv.join("bin/python");
-        if venv.join("ready").exists() {
-            return Some(python);
-        }
-        let mut create = Command::new("python3");
-        let (made, said) = tool(create.args(["-m", "venv"]).arg(&venv), "no python3")?;
-        if !made {
-            skipped(&format!("no virtual environment: {said}"));
-            return None;
-        }
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet", "--timeout", "20", "--retries", "1"]);
-        let (installed, said) = tool(pip.arg("junitparser==5.0.3"), "no pip")?;
-        if !installed {
-            skipped(&format!("junitparser could not be installed: {said}"));
-            return None;
-        }
-        std::fs::write(venv.join("ready"), "").unwrap();
-        Some(python)
-    };
-    PYTHON.get_or_init(make).clone()
+    PYTHON.get_or_init(|| python_with("junitparser-venv", "junitparser==5.0.3")).clone()
+}
+
+/// A Python that has a package, in that folder below that of the build.
+pub fn python_with(folder: &str, package: &str) -> Option<PathBuf> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| shipped("target"), PathBuf::from);
+    let venv = target.join(folder);
+    let python = venv.join("bin/python");
+    if venv.join("ready").exists() {
+        return Some(python);
+    }
+    let mut create = Command::new("python3");
+    let (made, said) = tool(create.args(["-m", "venv"]).arg(&venv), "no python3")?;
+    if !made {
+        skipped(&format!("no virtual environment: {said}"));
+        return None;
+    }
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--timeout", "20", "--retries", "1"]);
+    let (installed, said) = tool(pip.arg(package), "no pip")?;
+    if !installed {
+        skipped(&format!("{package} could not be installed: {said}"));
+        return None;
+    }
+    std::fs::write(venv.join("ready"), "").unwrap();
+    Some(python)
 }
 
 /// Prints cases, failures, errors and skips as junitparser sees them, and holds what each case must have.

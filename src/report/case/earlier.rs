@@ -7,12 +7,15 @@
 
 use crate::judge::Verdict;
 use crate::record::RunRecord;
-use crate::report::message::{extended, one_line};
+use crate::report::message::extended;
+use crate::report::sanitise::{cut, line};
 
 use super::verdict_name;
 
 /// Losses of one launch that are told one by one.
-const MOST: usize = 10;
+const MOST: usize = 4;
+/// Bytes of XML that the reason of one takes.
+const WORDS: usize = 400;
 
 /// What a case was before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +69,7 @@ pub(super) fn of_launch(record: &RunRecord, launch: usize) -> Vec<Earlier> {
 
 /// That an engine was started again, and why.
 pub(super) fn restarted(why: &str) -> String {
-    one_line(&format!("engine started again after: {why}"))
+    line(&cut(&line(&format!("engine started again after: {why}")), WORDS))
 }
 
 #[cfg(test)]
@@ -122,6 +125,13 @@ mod tests {
         // One that failed in the end has been started again as well.
         assert_eq!(told(1), [line(2)]);
         assert!(cases.suites[0].cases[0].output.contains(&line(1)));
+        // However often, and whatever it printed.
+        let flood = fixture::nasty().repeat(1_000);
+        record.warnings = vec![started_again("layout=tp8", &flood, 1, 9); 9];
+        let told = of_launch(&record, 0);
+        let bytes = |text: &str| crate::report::sanitise::escaped_len(text);
+        assert!(told.iter().map(|it| bytes(&it.message) + bytes(&it.text)).sum::<usize>() < 5_000);
+        assert_eq!(told.len(), MOST);
         let mut small = cases.clone();
         fit(&mut small, 10);
         assert!(small.suites[0].cases[0].earlier.is_empty());
