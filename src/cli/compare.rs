@@ -35,7 +35,7 @@ pub struct Args {
     /// Only this variant of B
     #[arg(long, value_name = "NAME")]
     variant_b: Option<String>,
-    /// Judge B by the `min-ratio` and `max-ratio` of the suite that A or B was run with: a, b or a,b
+    /// Judge B by the `min-ratio`, `max-ratio` and `min-mean-ratio` of the suite that A or B was run with: a, b or a,b
     ///
     /// A rule that is broken is exit 10, one that could not be judged 31, and doubt 11 where the suite's policy
     /// has it fail.

@@ -133,3 +133,29 @@ fn stopped(reason: StopReason) -> &'static str {
 fn missing(merged: &Merged) -> Vec<u32> {
     merged.shards.iter().filter(|shard| shard.run.is_none()).map(|shard| shard.shard).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::run_record::Resumption;
+    use crate::report::{console, fixture, html, markdown};
+
+    #[test]
+    fn what_was_done_is_told_and_nothing_of_a_run_that_went_through() {
+        let mut record = fixture::page();
+        assert_eq!(told(&record), None);
+        let measured = record.cells.iter_mut().filter_map(|cell| match &mut cell.state {
+            CellState::Measured(measured) => Some(measured),
+            CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
+        });
+        measured.take(2).for_each(|measured| measured.extended = true);
+        record.resumptions =
+            vec![Resumption { started: "2026-09-17T21:00:00Z".into(), after: 60.0 }];
+        let words = "resumed once; 2 cells measured on, since the first look was inconclusive";
+        assert_eq!(told(&record).as_deref(), Some(words));
+        let shown = console::render(&record, 200, false, console::Extent::Whole);
+        for report in [shown, markdown::render(&record), html::render(&record)] {
+            assert!(report.contains(words), "{report}");
+        }
+    }
+}

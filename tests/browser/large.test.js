@@ -26,6 +26,20 @@ for (const [name, most] of [["seed", 30], ["large", 200]]) {
   });
 }
 
+test("of a large page only what is in sight is laid out", () =>
+  opened("large", DESK, async (page) => {
+    const shown = () =>
+      page.locator(".band").evaluateAll((all) => all.map((band) => band.firstElementChild.checkVisibility({ contentVisibilityAuto: true })));
+    const before = await shown();
+    assert.equal(before.length, 10);
+    assert.ok(before[0] && !before[9], `${before}`);
+    await page.locator("#m9999").scrollIntoViewIfNeeded();
+    await page.waitForFunction(() => {
+      const bands = document.querySelectorAll(".band");
+      return bands[bands.length - 1].firstElementChild.checkVisibility({ contentVisibilityAuto: true });
+    });
+  }));
+
 test("ten thousand cells are there, the last one opens, keys move through them", () =>
   opened("large", DESK, async (page) => {
     assert.equal(await page.locator(".matrix a").count(), 10_000);

@@ -104,6 +104,19 @@ for (const name of Object.keys(WORTH)) {
     }));
 }
 
+test("wide: on paper each row is laid in lines, and each cell says its column", () =>
+  opened("wide", { ...DESK, viewport: PAPER }, async (page) => {
+    await page.emulateMedia({ media: "print" });
+    const row = page.locator(".wide tbody tr").first();
+    const cells = await row.locator("td").evaluateAll((all) =>
+      all.map((cell) => ({ top: cell.getBoundingClientRect().top, right: cell.getBoundingClientRect().right, says: getComputedStyle(cell, "::before").content })),
+    );
+    assert.equal(cells.length, 18);
+    assert.ok(new Set(cells.map(({ top }) => Math.round(top))).size >= 2, "in lines");
+    assert.ok(cells.every(({ right }) => right <= PAPER.width), "none is cut");
+    cells.forEach(({ says }, at) => assert.equal(says, `"concurrency ${at + 1}"`));
+  }));
+
 test("a page asks for nothing and runs nothing, even if something slipped in", async () => {
   let asked = 0;
   const server = createServer((_, answer) => {

@@ -40,31 +40,35 @@ const MOST_LINES: usize = 40;
 
 /// The panel of a cell, which a link to `#c<index>` opens.
 pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
-    let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
-    let mark = grid::mark(outcome);
+    let outcome = &record.cells[at];
     put!(out, "<article class=\"cell "(class_of(outcome)));
     if Need::of(record, at).is_some() {
         put!(out, " eye");
     }
-    if extent == Extent::Brief {
-        put!(out, " brief");
-    }
-    put!(out, "\" id=\"c" (at) "\" tabindex=\"-1\" aria-labelledby=\"t" (at) "\">\n<header><a class=\"close\" href=\"#m"
-        (at) "\">Close</a><p class=\"mark\">" (mark) "</p><h3 id=\"t" (at) "\">" (planned.test) "</h3>");
     match extent {
         Extent::Full => {
-            put!(out, "<p class=\"axes\">");
-            if let Some(variant) = &planned.variant {
-                put!(out, "<span>variant <b>" (variant) "</b></span> ");
-            }
-            for (name, value) in &planned.axes {
-                put!(out, "<span>" (name) " <b>" (value) "</b></span> ");
-            }
+            put!(out, "\" id=\"c" (at) "\" tabindex=\"-1\" aria-labelledby=\"t" (at) "\">\n");
+            full(out, record, at);
         }
         Extent::Brief => {
-            let name = message::name(planned);
-            put!(out, "<p class=\"axes\">"(name.strip_prefix(&planned.test).unwrap_or(&name)));
+            put!(out, " brief\" id=\"c" (at) "\" tabindex=\"-1\" aria-labelledby=\"t" (at) "\">\n");
+            brief(out, record, at);
         }
+    }
+    put!(out, "<pre class=\"command\"><code>" (message::rerun(record, &record.header.cells[at]))
+        "</code></pre>\n</article>\n");
+}
+
+fn full(out: &mut Markup, record: &RunRecord, at: usize) {
+    let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
+    let mark = grid::mark(outcome);
+    put!(out, "<header><a class=\"close\" href=\"#m" (at) "\">Close</a><p class=\"mark\">" (mark)
+        "</p><h3 id=\"t" (at) "\">" (planned.test) "</h3><p class=\"axes\">");
+    if let Some(variant) = &planned.variant {
+        put!(out, "<span>variant <b>" (variant) "</b></span> ");
+    }
+    for (name, value) in &planned.axes {
+        put!(out, "<span>" (name) " <b>" (value) "</b></span> ");
     }
     put!(out, "</p></header>\n");
     if let Some(said) = message::of_cell(outcome) {
@@ -73,39 +77,43 @@ pub fn panel(out: &mut Markup, record: &RunRecord, at: usize, extent: Extent) {
     if let Some(word) = grid::explained(mark.word) {
         put!(out, "<p class=\"note\">" (mark.word) ": " (word) ".</p>\n");
     }
-    match extent {
-        Extent::Full => {
-            bounds(out, planned, outcome);
-            rounds::tell(out, record, at);
-            if let Some(measured) = figure::measurement(outcome) {
-                Cell { record, planned, outcome, measured }.tell(out);
-            }
-            hardware::tell(out, record, at);
-            if let CellState::Broken { message, .. } = &outcome.state {
-                let printed: Vec<&str> = message.lines().skip(1).collect();
-                if !printed.is_empty() {
-                    put!(out, "<h4>What it printed</h4><pre>");
-                    out.lines(&cut(&printed.join("\n"), MOST_TEXT));
-                    put!(out, "</pre>\n");
-                }
-            }
-            words(out, record, planned, outcome);
-        }
-        Extent::Brief => {
-            // What is clear is told by the verdict, and what decided has been said.
-            let judged = planned.bounds.iter().zip(&outcome.judgement.bounds).enumerate();
-            for (at, (bound, judged)) in judged {
-                let clear = matches!(judged.verdict, BoundVerdict::Clear | BoundVerdict::Close);
-                if clear || outcome.judgement.decided_by == Some(at) {
-                    continue;
-                }
-                let (tone, word) = bound_word(judged.verdict, bound.severity);
-                put!(out, "<p class=\"" (tone) "\"><span class=\"k\">" (word) "</span> " (cut(&judged.message, 512)) "</p>");
-            }
+    bounds(out, planned, outcome);
+    rounds::tell(out, record, at);
+    if let Some(measured) = figure::measurement(outcome) {
+        Cell { record, planned, outcome, measured }.tell(out);
+    }
+    hardware::tell(out, record, at);
+    if let CellState::Broken { message, .. } = &outcome.state {
+        let printed: Vec<&str> = message.lines().skip(1).collect();
+        if !printed.is_empty() {
+            put!(out, "<h4>What it printed</h4><pre>");
+            out.lines(&cut(&printed.join("\n"), MOST_TEXT));
+            put!(out, "</pre>\n");
         }
     }
-    put!(out, "<h4>Run this cell again</h4><pre class=\"command\"><code>" (message::rerun(record, planned))
-        "</code></pre>\n</article>\n");
+    words(out, record, planned, outcome);
+    put!(out, "<h4>Run this cell again</h4>");
+}
+
+/// In as few elements as it takes: ten thousand of these are read before a page is there.
+fn brief(out: &mut Markup, record: &RunRecord, at: usize) {
+    let (planned, outcome) = (&record.header.cells[at], &record.cells[at]);
+    put!(out, "<a class=\"close\" href=\"#m" (at) "\">Close</a><h3 id=\"t" (at) "\">" (grid::mark(outcome)) " "
+        (message::name(planned)) "</h3>");
+    if let Some(said) = message::of_cell(outcome) {
+        put!(out, "<p class=\"said\">" (whole_numbers(&said)) "</p>");
+    }
+    // What is clear is told by the verdict, and what decided has been said.
+    let judged = planned.bounds.iter().zip(&outcome.judgement.bounds).enumerate();
+    for (at, (bound, judged)) in judged {
+        let clear = matches!(judged.verdict, BoundVerdict::Clear | BoundVerdict::Close);
+        if clear || outcome.judgement.decided_by == Some(at) {
+            continue;
+        }
+        let (tone, word) = bound_word(judged.verdict, bound.severity);
+        put!(out, "<p class=\"" (tone) "\"><span class=\"k\">" (word) "</span> " (cut(&judged.message, 512)) "</p>");
+    }
+    put!(out, "\n");
 }
 
 /// Each limit on a cell with what came of it.

@@ -32,6 +32,8 @@ pub struct Shown {
     pub metrics: Vec<Metric>,
     /// Least and greatest value of each over the test.
     ranges: Vec<(f64, f64)>,
+    /// Whether there are very many cells.
+    large: bool,
 }
 
 impl Shown {
@@ -47,8 +49,9 @@ impl Shown {
             }
         }
         wanted.extend(more(sheet.kind));
-        let most = if cells.len() > LARGE { FEW } else { MOST };
-        let mut shown = Shown { metrics: Vec::new(), ranges: Vec::new() };
+        let large = cells.len() > LARGE;
+        let most = if large { FEW } else { MOST };
+        let mut shown = Shown { metrics: Vec::new(), ranges: Vec::new(), large };
         for metric in wanted {
             if shown.metrics.contains(&metric) || shown.metrics.len() >= most {
                 continue;
@@ -179,7 +182,7 @@ fn matrix(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, sh
         block,
         caption: &format!("Rows are {row_axis}, columns are {column_axis}"),
         only: "",
-        large: cells(sheet).count() > LARGE,
+        large: shown.large,
         ratios: false,
     }
     .put(
@@ -204,8 +207,12 @@ fn face(out: &mut Markup, record: &RunRecord, at: usize, sheet: &Sheet, shown: &
             };
             let shade = shown.shade(which, found.value);
             put!(out, "<span class=\"v m" (which) " h" (shade) "\"><b>" (short(*metric, found.value)) "</b>");
-            if let Some((limit, room)) = nearest(planned, outcome, *metric) {
-                put!(out, "<i>" (limit) "</i><i>" (room) "</i>");
+            match nearest(planned, outcome, *metric) {
+                Some((limit, room)) if shown.large => {
+                    put!(out, "<i>" (limit) " &ensp;" (room) "</i>");
+                }
+                Some((limit, room)) => put!(out, "<i>" (limit) "</i><i>" (room) "</i>"),
+                None => {}
             }
             put!(out, "</span>");
         }
@@ -256,7 +263,7 @@ fn decided_by_another(
 /// A line for each cell, a column for each figure.
 fn list(out: &mut Markup, record: &RunRecord, sheet: &Sheet, block: &Block, shown: &Shown) {
     let name = format!("{} {}", sheet.test, block.heading);
-    let large = cells(sheet).count() > LARGE;
+    let large = shown.large;
     let spreads =
         block.cells.iter().flatten().flatten().any(|at| !record.cells[*at].rounds.is_empty());
     put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" (name.trim()) "\">");
@@ -409,7 +416,8 @@ mod tests {
 
     #[test]
     fn shades_go_by_ratio() {
-        let shown = Shown { metrics: vec![], ranges: vec![(1.0, 256.0), (0.0, 8.0), (5.0, 5.0)] };
+        let ranges = vec![(1.0, 256.0), (0.0, 8.0), (5.0, 5.0)];
+        let shown = Shown { metrics: vec![], ranges, large: false };
         let shades = [1.0, 16.0, 256.0, f64::MAX].map(|value| shown.shade(0, value));
         assert_eq!(shades, [0, 4, 8, 8]);
         assert_eq!((shown.shade(1, 2.0), shown.shade(2, 5.0)), (2, 0));
