@@ -28,6 +28,7 @@ mod served;
 mod sharded;
 mod simulated;
 mod slowed;
+mod terminal;
 mod told;
 mod upgrades;
 mod variants;

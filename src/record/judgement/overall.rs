@@ -271,7 +271,8 @@ fn judged(record: &RunRecord, compare: &CompareRecord, cells: usize, mean: &Mean
     let policy = &record.header.policy;
     let Mean { estimate, bound, sees } = *mean;
     let found = limit::judge(&estimate, &bound);
-    let message = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
+    let chosen = !record.header.selection.is_empty();
+    let message = wording::mean_ratio(compare, (cells, chosen), &estimate, &bound, found, sees);
     if record.header.shard.is_some() {
         return shown(elsewhere(&message));
     }
