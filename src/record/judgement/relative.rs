@@ -205,7 +205,7 @@ impl Sight<'_> {
 fn discounted(measurement: &Measurement) -> Option<&str> {
     let counts_not = |fault: &Option<Fault>| match fault {
         Some(Fault::Invalid | Fault::Degraded) => true,
-        Some(Fault::Drifting) | None => false,
+        Some(Fault::Drifting | Fault::Notice) | None => false,
     };
     let check = measurement.checks.iter().find(|check| counts_not(&check.fault))?;
     Some(&check.message)
