@@ -7,7 +7,7 @@
 pub(super) mod census;
 mod device;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
@@ -15,7 +15,8 @@ use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use super::PATIENCE;
 use super::occupancy::Occupancy;
 use super::patience::Patience;
-use super::visible::Visible;
+use super::Gpu;
+use super::visible::{Choice, Place, Visible};
 
 pub(super) mod reading;
 
@@ -91,17 +92,33 @@ impl Library {
     }
 }
 
-/// The GPUs that an engine with this `CUDA_VISIBLE_DEVICES` sees, by their place in the driver's order; of a slice that
-/// of its GPU.
-pub fn visible(visible: Option<&OsString>) -> Vec<u32> {
-    let value = visible.map(|value| value.to_string_lossy().into_owned());
-    let visible = Visible::of(|name| value.clone().filter(|_| name == "CUDA_VISIBLE_DEVICES"));
-    let Ok(census) = census::take(&Patience::of(PATIENCE)) else { return Vec::new() };
-    let seen = visible.cuda(&census.places).seen;
-    let mut places: Vec<u32> = seen.iter().filter_map(|found| found.gpu.index).collect();
+/// The GPUs that an engine sees, by their place in the driver's order; of a slice that of its GPU.
+pub fn visible(visible: &Visible) -> Vec<u32> {
+    let seen = seen(visible).map(|seen| seen.gpus).unwrap_or_default();
+    let mut places: Vec<u32> = seen.iter().filter_map(|gpu| gpu.index).collect();
     places.sort_unstable();
     places.dedup();
     places
+}
+
+/// What of the driver's GPUs an engine sees.
+pub(super) struct Seen {
+    pub(super) gpus: Vec<Gpu>,
+    /// Why that is not every GPU.
+    pub(super) note: Option<String>,
+}
+
+/// The GPUs that an engine sees, slices among them.
+///
+/// # Errors
+/// There is no driver, or it does not answer; in words.
+pub(super) fn seen(visible: &Visible) -> Result<Seen, String> {
+    let census = census::take(&Patience::of(PATIENCE)).map_err(|why| format!("no NVIDIA driver: {why}"))?;
+    let Choice { seen, mut why, .. } = visible.cuda(&census.places);
+    let lost = census.places.into_iter().filter_map(Place::lost);
+    why.extend(lost.map(|lost| lost.to_string()));
+    let gpus = seen.into_iter().map(|found| found.gpu).collect();
+    Ok(Seen { gpus, note: Some(why.join("; ")).filter(|why| !why.is_empty()) })
 }
 
 fn words(error: &NvmlError) -> String {

@@ -4,7 +4,6 @@
 //! nothing else. What was seen over a stretch of time is decided in `telemetry`, once somebody asks.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,8 +33,8 @@ const ANCESTORS: usize = 64;
 /// Which GPUs are looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sight {
-    /// Those of this machine that an engine with this `CUDA_VISIBLE_DEVICES` sees.
-    Here(Option<OsString>),
+    /// Those of this machine that an engine sees.
+    Here(Visible),
     /// None, and why.
     None(String),
 }
@@ -68,7 +67,7 @@ impl Sampler {
         };
         let gpus = visible.and_then(|visible| {
             let looking = move |log: &Mutex<Gpus>, again: &mut Again<'_>| {
-                look_at_gpus(visible.as_ref(), pace, log, again);
+                look_at_gpus(&visible, pace, log, again);
             };
             let started = Watch::start("gpus", pace, clock, Gpus::default(), looking);
             started.map_err(|error| note = Some(format!("no thread to look at GPUs: {error}"))).ok()
@@ -157,7 +156,7 @@ impl Gpus {
 type Again<'a> = dyn FnMut(&mut dyn FnMut(Stamp, bool)) + 'a;
 
 fn look_at_gpus(
-    visible: Option<&OsString>,
+    visible: &Visible,
     pace: Duration,
     log: &Mutex<Gpus>,
     again: &mut Again<'_>,
@@ -170,7 +169,10 @@ fn look_at_gpus(
         Ok(library) => library,
         Err(why) => return say(Some(format!("no NVIDIA driver: {why}"))),
     };
-    let seen = nvml::seen(visible);
+    let seen = match nvml::seen(visible) {
+        Ok(seen) => seen,
+        Err(why) => return say(Some(why)),
+    };
     let mut watched: Vec<Watched<'_>> = Vec::new();
     let mut known: BTreeSet<u32> = BTreeSet::new();
     let mut sliced: Vec<String> = Vec::new();

@@ -396,6 +396,7 @@ impl Sight<'_> {
                 let class = if self.waits(&judgement) { "not-run" } else { "no-data" };
                 self.settle(&mut judgement, class, None, &[BoundVerdict::NoData]);
             }
+            Verdict::Fail if self.is_yardstick() => self.nobodys_fault(&mut judgement),
             Verdict::Fail => {
                 let degraded = faults.degraded.then(|| self.told(Fault::Degraded));
                 let class = if faults.degraded { "degraded" } else { "limit" };

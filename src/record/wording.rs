@@ -135,10 +135,11 @@ pub struct Compared {
 }
 
 /// One line on the mean ratio of all cells:
-/// `mean ratio 0.981 of old over 36 cells [0.974, 0.988] < 0.99 (8 pairs, sees losses from 1.4 %, …)`.
+/// `mean ratio 0.981 of old over 36 cells [0.974, 0.988] < 0.99 (8 pairs, sees losses from 1.4 %, …)`;
+/// `chosen`: some cells of the suite were selected.
 pub fn mean_ratio(
     compare: &CompareRecord,
-    cells: usize,
+    (cells, chosen): (usize, bool),
     ratio: &Estimate,
     bound: &Bound,
     verdict: BoundVerdict,
@@ -163,7 +164,9 @@ pub fn mean_ratio(
     }
     notes.push(sight(Side::Min, sees));
     notes.push(compare.place.to_string());
-    let cells = if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") };
+    // Of a run of some cells it is not the mean that the whole suite has.
+    let selected = if chosen { "selected " } else { "" };
+    let cells = format!("{cells} {selected}cell{}", if cells == 1 { "" } else { "s" });
     format!(
         "mean ratio {value} of {} over {cells}{interval}{limit} ({})",
         compare.baseline,

@@ -54,14 +54,17 @@ impl Unit {
 
 /// The telemetry of a cell: of each launch that it was measured in, in their order.
 pub fn stretches(outcome: &CellOutcome) -> Vec<&Telemetry> {
-    let of = |state| match state {
-        CellState::Measured(measured) => measured.telemetry.as_deref(),
-        CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
-    };
     if outcome.rounds.is_empty() {
         return measurement(outcome).and_then(|it| it.telemetry.as_deref()).into_iter().collect();
     }
     outcome.rounds.iter().filter_map(|round| of(&round.state)).collect()
+}
+
+fn of(state: &CellState) -> Option<&Telemetry> {
+    match state {
+        CellState::Measured(measured) => measured.telemetry.as_deref(),
+        CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
+    }
 }
 
 /// What is known of a cell's hardware, in a fixed order.

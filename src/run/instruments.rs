@@ -5,7 +5,6 @@
 //! are worth in `measure::power`. In virtual time nobody looks: no hardware does that work.
 
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::net::{IpAddr, UdpSocket};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::clock::{Clock, Stamp};
 use crate::engine::LaunchSpec;
 use crate::hardware::need::Sampling;
 use crate::hardware::occupancy::Warmth;
+use crate::hardware::visible::Visible;
 use crate::hardware::sampler::{Sampler, Sight};
 use crate::hardware::telemetry::{Stretch, Telemetry, Whose};
 use crate::measure::power;
@@ -29,8 +29,6 @@ use super::start::Start;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long GPUs may take to cool down before a launch.
 const COOLING: Duration = Duration::from_secs(300);
-/// The variable that says which GPUs an engine sees.
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// What looks at the hardware of one launch. Copies look at the same.
 #[derive(Clone, Default)]
@@ -103,9 +101,11 @@ fn sight(suite: &Suite, source: &EngineSource, spec: &LaunchSpec) -> Sight {
     if !here {
         return Sight::None("the engine's hardware is elsewhere".to_owned());
     }
-    let own = spec.env.iter().rev().find(|(name, _)| name == VISIBLE);
-    let visible = own.map(|(_, value)| OsString::from(value));
-    Sight::Here(visible.or_else(|| std::env::var_os(VISIBLE)))
+    let own = |name: &str| spec.env.iter().rev().find(|(own, _)| own == name);
+    let inherited = |name: &str| std::env::var_os(name).map(|it| it.to_string_lossy().into_owned());
+    Sight::Here(Visible::of(|name| {
+        own(name).map(|(_, value)| value.clone()).or_else(|| inherited(name))
+    }))
 }
 
 /// Whether a url is one of this machine: an address that can be listened on here.

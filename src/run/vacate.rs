@@ -5,11 +5,11 @@
 //! `conductor`. Without a driver there is nothing to wait for.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hardware::nvml::{self, Library};
+use crate::hardware::visible::Visible;
 use crate::hardware::occupancy::{Held, Occupancy, Warmth, held};
 
 /// How often GPUs are looked at while they are waited for.
@@ -61,17 +61,17 @@ impl Vacancy {
         }
     }
 
-    /// Waits until every GPU that an engine with this `CUDA_VISIBLE_DEVICES` sees has at most `below` °C, no
+    /// Waits until every GPU that such an engine sees has at most `below` °C, no
     /// longer than `most`; those that are still warmer then. `told` gets those that are waited for. Cancel-safe.
     pub(super) async fn cool(
         &mut self,
-        visible: Option<OsString>,
+        visible: Visible,
         below: f64,
         most: Duration,
         told: impl FnOnce(&[Warmth]),
     ) -> Vec<Warmth> {
         let Some(library) = self.library.clone() else { return Vec::new() };
-        let places = answered(move || nvml::visible(visible.as_ref())).await.unwrap_or_default();
+        let places = answered(move || nvml::visible(&visible)).await.unwrap_or_default();
         let look = async || {
             let (library, places) = (Arc::clone(&library), places.clone());
             // A driver that does not answer can't be waited for.

@@ -33,6 +33,7 @@ mod simulated;
 mod slowed;
 mod telemetry;
 mod suspect;
+mod terminal;
 mod told;
 mod upgrades;
 mod variants;

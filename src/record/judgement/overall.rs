@@ -322,7 +322,8 @@ fn judged(
     let policy = &record.header.policy;
     let Mean { estimate, bound, sees } = *mean;
     let found = limit::judge(&estimate, &bound);
-    let line = wording::mean_ratio(compare, cells, &estimate, &bound, found, sees);
+    let chosen = !record.header.selection.is_empty();
+    let line = wording::mean_ratio(compare, (cells, chosen), &estimate, &bound, found, sees);
     let message = match sides {
         Some(sides) => format!("{line}; {sides}"),
         None => line.clone(),

@@ -9,6 +9,21 @@ use crate::record::wording;
 use crate::suite::model::{InconclusivePolicy, UnjudgedPolicy};
 
 impl Sight<'_> {
+    /// Whether the cell is there for another variant to be held against, and nothing is asked of it that
+    /// could fail it.
+    pub(super) fn is_yardstick(&self) -> bool {
+        self.rounds.is_some_and(|rounds| rounds.reference) && !self.cell.bounds.iter().any(binds)
+    }
+
+    /// The engine that another variant is held against degraded: whoever changed that variant is not to blame,
+    /// and nothing can be held against this.
+    pub(super) fn nobodys_fault(&self, judgement: &mut Judgement) {
+        judgement.verdict = Verdict::Error;
+        let words = "degraded, and another variant is held against it";
+        let told = format!("{words}: {}", self.told(Fault::Degraded));
+        self.settle(judgement, "reference", Some(told), &[]);
+    }
+
     /// Beyond a limit but not surely, or drifting: policy decides.
     pub(super) fn inconclusive(&self, judgement: &mut Judgement) {
         let drift = Some(self.told(Fault::Drifting)).filter(|told| !told.is_empty());

@@ -122,7 +122,7 @@ impl Sight<'_> {
         let mut values = Vec::new();
         for measurement in rounds {
             let measurement = measurement.ok_or_else(unknown)?;
-            if let Some(why) = invalid(measurement) {
+            if let Some(why) = discounted(measurement) {
                 return Err(format!("that of {} does not count: {why}", variant.name));
             }
             let one = Sight { measurement, rounds: None, extendable: false, gpus: *gpus, ..*self };
@@ -201,9 +201,14 @@ impl Sight<'_> {
     }
 }
 
-/// Why a measurement does not count, if it does not.
-pub(super) fn invalid(measurement: &Measurement) -> Option<&str> {
-    let check = measurement.checks.iter().find(|check| check.fault == Some(Fault::Invalid))?;
+/// Why nothing can be held against a measurement, if nothing can: a loss would pass beside an engine that
+/// degraded.
+fn discounted(measurement: &Measurement) -> Option<&str> {
+    let counts_not = |fault: &Option<Fault>| match fault {
+        Some(Fault::Invalid | Fault::Degraded) => true,
+        Some(Fault::Drifting | Fault::Notice) | None => false,
+    };
+    let check = measurement.checks.iter().find(|check| counts_not(&check.fault))?;
     Some(&check.message)
 }
 

@@ -362,3 +362,32 @@ fn a_limit_of_its_own_is_extended_whatever_the_other_variant_has() {
 }
 
 mod mean;
+
+#[test]
+fn a_degraded_engine_that_others_are_held_against_is_no_failure_of_theirs() {
+    let degraded = |value: f64| {
+        let mut window = window(value, value / 1000.0);
+        let message = "preempted 3 times".to_owned();
+        let fault = Some(Fault::Degraded);
+        window.checks.push(Check { kind: validity::CheckKind::Preemption, fault, message });
+        CellState::Measured(Box::new(window))
+    };
+    let bounds = [share("output-throughput", 0.97, 1)];
+    let header = compare(1, 4, &bounds);
+    let mut events = finished(&OLD, &OLD);
+    let first = (0..4).map(|pair| round(0, pair, degraded(OLD[pair as usize])));
+    events.retain(|event| !matches!(event, Event::CellFinished { cell: 0, .. }));
+    events.extend(first);
+    let record = fold(header.clone(), &events);
+    let old = &record.cells[0].judgement;
+    assert_eq!((old.verdict, old.class.as_deref()), (Verdict::Error, Some("reference")));
+    let message = old.message.as_deref().unwrap();
+    assert!(message.starts_with("degraded, and another variant is held against it: "), "{message}");
+    assert!(message.contains("preempted 3 times"), "{message}");
+    assert_eq!(judgement(&record).verdict, Verdict::Error, "and nothing is held against it");
+    // With a limit of its own, which could fail it, it is judged as any engine.
+    let mut header = header;
+    header.cells[0].bounds = vec![floor("output-throughput", 1.0, 31)];
+    let old = &fold(header, &events).cells[0].judgement;
+    assert_eq!((old.verdict, old.class.as_deref()), (Verdict::Fail, Some("degraded")));
+}
