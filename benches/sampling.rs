@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokgate::clock::Clock;
 use tokgate::hardware::sampler::{Sampler, Sight};
 use tokgate::hardware::telemetry::Whose;
+use tokgate::hardware::visible::Visible;
 
 const PACE: Duration = Duration::from_millis(200);
 const LENGTH: Duration = Duration::from_secs(20);
@@ -48,7 +49,7 @@ fn bench() -> std::io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let clock = Clock::start();
-        let sampler = Sampler::start(Sight::Here(None), PACE, clock);
+        let sampler = Sampler::start(Sight::Here(Visible::default()), PACE, clock);
         // The first look, which finds out what there is, is before all cells.
         sampler.look(clock.now(), Duration::from_secs(20)).await;
         let (from, before) = (clock.now(), spent()?);

@@ -4,8 +4,8 @@
 //! It reads and compares; what a mismatch leads to is decided by the run.
 
 mod amd;
-mod container;
 pub mod blame;
+mod container;
 pub mod host;
 pub mod need;
 pub mod nvml;

@@ -12,10 +12,10 @@ use std::ffi::OsStr;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
+use super::Gpu;
 use super::PATIENCE;
 use super::occupancy::Occupancy;
 use super::patience::Patience;
-use super::Gpu;
 use super::visible::{Choice, Place, Visible};
 
 pub(super) mod reading;
@@ -113,7 +113,8 @@ pub(super) struct Seen {
 /// # Errors
 /// There is no driver, or it does not answer; in words.
 pub(super) fn seen(visible: &Visible) -> Result<Seen, String> {
-    let census = census::take(&Patience::of(PATIENCE)).map_err(|why| format!("no NVIDIA driver: {why}"))?;
+    let census =
+        census::take(&Patience::of(PATIENCE)).map_err(|why| format!("no NVIDIA driver: {why}"))?;
     let Choice { seen, mut why, .. } = visible.cuda(&census.places);
     let lost = census.places.into_iter().filter_map(Place::lost);
     why.extend(lost.map(|lost| lost.to_string()));

@@ -12,6 +12,7 @@ use super::nvml::{self, Library};
 use super::occupancy::Tenant;
 use super::telemetry::reading::{GpuLog, HostReading, Readings};
 use super::telemetry::{self, Stretch, Telemetry, Whose};
+use super::visible::Visible;
 use super::{Gpu, host::process_name};
 use crate::clock::{Clock, Stamp};
 
@@ -155,12 +156,7 @@ impl Gpus {
 /// What calls a look again and again.
 type Again<'a> = dyn FnMut(&mut dyn FnMut(Stamp, bool)) + 'a;
 
-fn look_at_gpus(
-    visible: &Visible,
-    pace: Duration,
-    log: &Mutex<Gpus>,
-    again: &mut Again<'_>,
-) {
+fn look_at_gpus(visible: &Visible, pace: Duration, log: &Mutex<Gpus>, again: &mut Again<'_>) {
     let say = |note: Option<String>| {
         let mut log = lock(log);
         (log.note, log.known) = (note, true);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hardware::nvml::{self, Library};
-use crate::hardware::visible::Visible;
 use crate::hardware::occupancy::{Held, Occupancy, Warmth, held};
+use crate::hardware::visible::Visible;
 
 /// How often GPUs are looked at while they are waited for.
 const PACE: Duration = Duration::from_millis(200);
