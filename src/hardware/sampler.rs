@@ -26,6 +26,8 @@ use watch::Watch;
 const SLOWLY: Duration = Duration::from_secs(1);
 /// The host is looked at no more often: the kernel counts processor time in ticks.
 const HOST_PACE: Duration = Duration::from_millis(500);
+/// What looking may cost, as a share of a core: at the GPUs, and at the host.
+const SHARES: (f64, f64) = (0.0038, 0.001);
 /// Readings behind a stretch that has ended are waited for so long.
 const BEHIND: Duration = Duration::from_secs(10);
 /// A chain of parents is no longer than this.
@@ -70,7 +72,7 @@ impl Sampler {
             let looking = move |log: &Mutex<Gpus>, again: &mut Again<'_>| {
                 look_at_gpus(&visible, pace, log, again);
             };
-            let started = Watch::start("gpus", pace, clock, Gpus::default(), looking);
+            let started = Watch::start("gpus", (pace, SHARES.0), clock, Gpus::default(), looking);
             started.map_err(|error| note = Some(format!("no thread to look at GPUs: {error}"))).ok()
         });
         let looking = |log: &Mutex<Readings<HostReading>>, again: &mut Again<'_>| {
@@ -80,8 +82,14 @@ impl Sampler {
                 lock(log).push(reading);
             });
         };
-        let host =
-            Watch::start("host", pace.max(HOST_PACE), clock, Readings::default(), looking).ok();
+        let host = Watch::start(
+            "host",
+            (pace.max(HOST_PACE), SHARES.1),
+            clock,
+            Readings::default(),
+            looking,
+        )
+        .ok();
         Sampler { clock, gpus, host, note }
     }
 

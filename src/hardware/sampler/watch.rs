@@ -11,8 +11,6 @@ use tokio::sync::watch;
 
 use crate::clock::{Clock, Stamp};
 
-/// The most that looking may cost, as a share of a core.
-const SHARE: f64 = 0.004;
 /// Looks are no further apart than this on that account.
 const RAREST: Duration = Duration::from_secs(5);
 
@@ -33,11 +31,12 @@ struct Order {
 }
 
 impl<L: Send + 'static> Watch<L> {
-    /// Looks every `pace`. `prepare` runs on the thread and gives what looks, `None` where there is nothing to
-    /// look at. A look is told its time, and whether somebody waits for it.
+    /// Looks every `pace`, and less often where that would cost more than a `share` of a core. `look_with` runs on
+    /// the thread, and calls its argument with what looks, unless there is nothing to look at. A look is told its
+    /// time, and whether somebody waits for it.
     pub(super) fn start<F>(
         name: &str,
-        pace: Duration,
+        (pace, share): (Duration, f64),
         clock: Clock,
         log: L,
         look_with: F,
@@ -51,7 +50,7 @@ impl<L: Send + 'static> Watch<L> {
         let own = (Arc::clone(&log), Arc::clone(&order));
         let body = move || {
             let (log, order) = own;
-            look_with(&log, &mut |look| again_and_again(pace, clock, &order, &told, look));
+            look_with(&log, &mut |look| again_and_again((pace, share), clock, &order, &told, look));
         };
         // Nobody waits for this thread: the driver may keep it.
         std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
@@ -104,7 +103,7 @@ impl<L> Drop for Watch<L> {
 
 /// Looks at once, then at the pace, until it is to stop.
 fn again_and_again(
-    pace: Duration,
+    (pace, share): (Duration, f64),
     clock: Clock,
     order: &(Mutex<Order>, Condvar),
     told: &watch::Sender<Stamp>,
@@ -116,7 +115,7 @@ fn again_and_again(
         let at = clock.now();
         look(at, asked);
         told.send_replace(at);
-        let cost = processor_time().saturating_sub(cost).div_f64(SHARE).min(RAREST);
+        let cost = processor_time().saturating_sub(cost).div_f64(share).min(RAREST);
         let rest = pace.max(cost).saturating_sub(begun.elapsed());
         let waiting = lock(&order.0);
         let (mut now, _) = order
@@ -151,7 +150,7 @@ mod tests {
         let looking = |log: &Mutex<u32>, again: &mut dyn FnMut(&mut dyn FnMut(Stamp, bool))| {
             again(&mut |_, _| *lock(log) += 1);
         };
-        Watch::start("counting", pace, clock, 0, looking).unwrap()
+        Watch::start("counting", (pace, 1.0), clock, 0, looking).unwrap()
     }
 
     #[tokio::test]
@@ -179,7 +178,7 @@ mod tests {
                     }
                 });
             };
-        let watch = Watch::start("hanging", LONG, clock, 0, looking).unwrap();
+        let watch = Watch::start("hanging", (LONG, 1.0), clock, 0, looking).unwrap();
         assert!(watch.look(clock.now(), LONG).await);
         assert!(!watch.look(clock.now(), Duration::from_millis(20)).await);
         let begun = Instant::now();
@@ -196,7 +195,7 @@ mod tests {
     #[tokio::test]
     async fn what_has_nothing_to_look_at_is_not_waited_for() {
         let watch =
-            Watch::start("nothing", LONG, Clock::start(), 0, |_: &Mutex<u32>, _: &mut _| {})
+            Watch::start("nothing", (LONG, 1.0), Clock::start(), 0, |_: &Mutex<u32>, _: &mut _| {})
                 .unwrap();
         assert!(!watch.look(Stamp(1), LONG).await);
     }
