@@ -7,7 +7,6 @@ use crate::quantity::print_number;
 use crate::record::run_record::{CellOutcome, CellState};
 
 use super::count::plural;
-use super::figure::measurement;
 
 /// One value of a cell's hardware.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,12 +54,12 @@ impl Unit {
 /// The telemetry of a cell: of each launch that it was measured in, in their order.
 pub fn stretches(outcome: &CellOutcome) -> Vec<&Telemetry> {
     if outcome.rounds.is_empty() {
-        return measurement(outcome).and_then(|it| it.telemetry.as_deref()).into_iter().collect();
+        return of_state(&outcome.state).into_iter().collect();
     }
-    outcome.rounds.iter().filter_map(|round| of(&round.state)).collect()
+    outcome.rounds.iter().filter_map(|round| of_state(&round.state)).collect()
 }
 
-fn of(state: &CellState) -> Option<&Telemetry> {
+fn of_state(state: &CellState) -> Option<&Telemetry> {
     match state {
         CellState::Measured(measured) => measured.telemetry.as_deref(),
         CellState::NotRun { .. } | CellState::Unfit { .. } | CellState::Broken { .. } => None,
