@@ -4,7 +4,7 @@
 
 use super::markup::{Markup, put};
 use super::{MOST, STYLE, hash, spark};
-use crate::record::comparison::{Comparison, Held, Pair, Row, Standing, Which};
+use crate::record::comparison::{Comparison, Held, Pair, Row, Rule, Standing, Which};
 use crate::report::comparison::{
     caution, figure, held, interval, label, lacks, launches, lone, mark, metric, name, ratio, rule,
     rules, sentence, verdict,
@@ -112,9 +112,29 @@ fn ruled(out: &mut Markup, comparison: &Comparison) {
     }
     put!(
         out,
-        "<section id=\"rules\" aria-labelledby=\"rules-name\">\n<h2 id=\"rules-name\">Relative rules</h2>\n<ol class=\"worst\">\n"
+        "<section id=\"rules\" aria-labelledby=\"rules-name\">\n<h2 id=\"rules-name\">Relative rules</h2>\n"
     );
-    let all = rules(comparison);
+    let (calm, loud): (Vec<&Rule>, Vec<&Rule>) =
+        rules(comparison).into_iter().partition(|one| match one.held {
+            Held::Holds | Held::Excused => true,
+            Held::Broken | Held::Unjudged | Held::Doubtful | Held::DoubtFails | Held::Warns => {
+                false
+            }
+        });
+    list_rules(out, &loud);
+    if !calm.is_empty() {
+        put!(out, "<details><summary>" (plural(calm.len(), "rule")) " without trouble</summary>\n");
+        list_rules(out, &calm);
+        put!(out, "</details>\n");
+    }
+    put!(out, "</section>\n");
+}
+
+fn list_rules(out: &mut Markup, all: &[&Rule]) {
+    if all.is_empty() {
+        return;
+    }
+    put!(out, "<ol class=\"worst\">\n");
     for one in all.iter().take(MOST_RULES) {
         out.tag(match one.held {
             Held::Broken => "<li class=\"fail\">",
@@ -131,7 +151,6 @@ fn ruled(out: &mut Markup, comparison: &Comparison) {
     if all.len() > MOST_RULES {
         put!(out, "<p class=\"note\">" (all.len() - MOST_RULES) " more: --format json has them.</p>\n");
     }
-    put!(out, "</section>\n");
 }
 
 /// What is worse, the greatest loss first, each with a link to its line.
