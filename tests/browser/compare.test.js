@@ -39,3 +39,16 @@ for (const [look, options] of Object.entries({ desk: DESK, phone: PHONE, plain: 
       assert.ok((await panel.getByRole("img").count()) >= 2, "values and ratios are drawn");
     }));
 }
+
+test("every ratio is drawn by the name of its cell, and what fails has a cross", () =>
+  opened("compare", DESK, async (page) => {
+    const charts = page.getByRole("img", { name: /^Chart: the ratio of each cell with its interval/ });
+    assert.equal(await charts.count(), 2, "one of each metric");
+    const rates = charts.first();
+    const names = (await rates.locator("text").allTextContents()).map((text) => text.trim()).filter((text) => text.includes(" × "));
+    assert.equal(new Set(names).size, 36);
+    assert.ok(names.includes("8K × 16"), names.join());
+    const failed = record().cells.filter((cell) => cell.judgement.verdict === "fail").length;
+    // A cross has two strokes, and its interval is a third.
+    assert.equal(await rates.locator('polyline[stroke="#030000"][stroke-width="3"]').count(), 3 * failed);
+  }));

@@ -74,7 +74,7 @@ fn a_slower_engine_is_worse_and_breaks_the_rules_that_are_asked() {
     assert!(ran.stdout.contains(": 6 better\n"), "{}", ran.stdout);
 
     let ran = project.tokgate(&["compare", "card.jsonl", "b", "--fail-on", "b"]).exits(10);
-    assert!(ran.stdout.contains("198.9 (6)") || ran.stdout.contains(" (6) "), "{}", ran.stdout);
+    assert!(ran.stdout.contains(", 3 launches against 6\n"), "{}", ran.stdout);
     let ran = project.tokgate(&["compare", "card.jsonl", "b", "--fail-on", "a"]).exits(20);
     assert!(ran.stderr.contains("A is a baseline, which has no rules"), "{}", ran.stderr);
 
@@ -132,7 +132,7 @@ min-ratio = 0.97
     };
     let told: String = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let mean = interval(&record["compare"]["estimate"]);
-    assert!(told.contains(&format!("mean ratio: {}", "0.")) && told.contains(&mean), "{told}");
+    assert!(told.contains("mean ratio: 0.") && told.contains(&mean), "{told}");
     for cell in record["cells"].as_array().unwrap() {
         for bound in cell["judgement"]["bounds"].as_array().unwrap() {
             let own = interval(&bound["estimate"]);

@@ -146,11 +146,8 @@ fn table(out: &mut String, comparison: &Comparison) {
 fn short(standing: Standing) -> &'static str {
     match standing {
         Standing::WithinNoise => "≈ noise",
-        Standing::Better
-        | Standing::Worse
-        | Standing::BetterUnproven
-        | Standing::WorseUnproven
-        | Standing::Same
-        | Standing::Unknown => mark(standing),
+        Standing::BetterUnproven => "△ better?",
+        Standing::WorseUnproven => "▽ worse?",
+        Standing::Better | Standing::Worse | Standing::Same | Standing::Unknown => mark(standing),
     }
 }

@@ -4,7 +4,8 @@
 
 use super::markup::{Markup, put};
 use super::{MOST, STYLE, hash, spark};
-use crate::record::comparison::{Comparison, Held, Pair, Row, Standing, Which};
+use crate::record::comparison::{Comparison, Figure, Held, Pair, Row, Rule, Standing, Which};
+use crate::record::wording::number;
 use crate::report::comparison::{
     caution, figure, held, interval, label, lacks, launches, lone, mark, metric, name, ratio, rule,
     rules, sentence, verdict,
@@ -112,9 +113,29 @@ fn ruled(out: &mut Markup, comparison: &Comparison) {
     }
     put!(
         out,
-        "<section id=\"rules\" aria-labelledby=\"rules-name\">\n<h2 id=\"rules-name\">Relative rules</h2>\n<ol class=\"worst\">\n"
+        "<section id=\"rules\" aria-labelledby=\"rules-name\">\n<h2 id=\"rules-name\">Relative rules</h2>\n"
     );
-    let all = rules(comparison);
+    let (calm, loud): (Vec<&Rule>, Vec<&Rule>) =
+        rules(comparison).into_iter().partition(|one| match one.held {
+            Held::Holds | Held::Excused => true,
+            Held::Broken | Held::Unjudged | Held::Doubtful | Held::DoubtFails | Held::Warns => {
+                false
+            }
+        });
+    list_rules(out, &loud);
+    if !calm.is_empty() {
+        put!(out, "<details><summary>" (plural(calm.len(), "rule")) " without trouble</summary>\n");
+        list_rules(out, &calm);
+        put!(out, "</details>\n");
+    }
+    put!(out, "</section>\n");
+}
+
+fn list_rules(out: &mut Markup, all: &[&Rule]) {
+    if all.is_empty() {
+        return;
+    }
+    put!(out, "<ol class=\"worst\">\n");
     for one in all.iter().take(MOST_RULES) {
         out.tag(match one.held {
             Held::Broken => "<li class=\"fail\">",
@@ -131,7 +152,6 @@ fn ruled(out: &mut Markup, comparison: &Comparison) {
     if all.len() > MOST_RULES {
         put!(out, "<p class=\"note\">" (all.len() - MOST_RULES) " more: --format json has them.</p>\n");
     }
-    put!(out, "</section>\n");
 }
 
 /// What is worse, the greatest loss first, each with a link to its line.
@@ -245,7 +265,7 @@ fn table(out: &mut Markup, comparison: &Comparison, cells: &[(usize, &Pair)], la
         put!(out, " band");
     }
     put!(out, "\" tabindex=\"0\" role=\"region\" aria-label=\"Figures of cells " (first) " to " (last)
-        "\">\n<table class=\"matrix list compared\">\n<caption>In parentheses the launches, where there are several.</caption>\n"
+        "\">\n<table class=\"matrix list compared\">\n<caption>B against A; in parentheses the launches, where they are not told beside the cell.</caption>\n"
         "<thead><tr><th scope=\"col\">metric</th><th scope=\"col\" class=\"n\">A</th>"
         "<th scope=\"col\" class=\"n\">B</th><th scope=\"col\" class=\"n\">B/A</th><th scope=\"col\">90 % interval</th>"
         "<th scope=\"col\">drawn</th><th scope=\"col\">B is</th></tr></thead>\n");
@@ -275,13 +295,24 @@ fn of_cell(out: &mut Markup, at: usize, pair: &Pair, scale: (f64, f64)) {
     for lack in lacks(pair) {
         put!(out, "<tr class=\"error\"><td colspan=\"7\">" (lack) "</td></tr>\n");
     }
+    let told = launches(pair).is_some();
     for (line, row) in pair.rows.iter().enumerate() {
-        of_row(out, (at, line), row, scale);
+        of_row(out, (at, line), row, (told, scale));
     }
     put!(out, "</tbody>\n");
 }
 
-fn of_row(out: &mut Markup, (at, line): (usize, usize), row: &Row, scale: (f64, f64)) {
+/// A figure of a cell; `told`: the cell has said in how many launches it was measured.
+fn of_row(
+    out: &mut Markup,
+    (at, line): (usize, usize),
+    row: &Row,
+    (told, scale): (bool, (f64, f64)),
+) {
+    let shown = |side: &Option<Figure>| match (told, side) {
+        (true, Some(side)) => number(side.value),
+        (_, side) => figure(side.as_ref()),
+    };
     out.tag(match row.standing {
         Standing::Worse => "<tr class=\"fail\"",
         Standing::Better => "<tr class=\"pass\"",
@@ -290,8 +321,8 @@ fn of_row(out: &mut Markup, (at, line): (usize, usize), row: &Row, scale: (f64, 
     });
     put!(
         out,
-        " id=\"f" (at) "-" (line) "\"><th scope=\"row\">" (metric(row)) "</th><td class=\"n\">" (figure(row.a.as_ref()))
-        "</td><td class=\"n\">" (figure(row.b.as_ref())) "</td><td class=\"n\">" (ratio(row)) "</td><td>" (interval(row))
+        " id=\"f" (at) "-" (line) "\"><th scope=\"row\">" (metric(row)) "</th><td class=\"n\">" (shown(&row.a))
+        "</td><td class=\"n\">" (shown(&row.b)) "</td><td class=\"n\">" (ratio(row)) "</td><td>" (interval(row))
         "</td><td>"
     );
     if let Some(ratio) = row.ratio {

@@ -43,11 +43,11 @@ pub fn gauge(out: &mut Markup, estimate: &Estimate, bound: &Bound) {
     put!(out, "</svg>");
 }
 
-/// The scale of ratios that are to be compared by eye: from the least to the greatest with 1 inside, and half as much
-/// again on both sides.
+/// The scale of ratios that are to be compared by eye: from the least to the greatest with 1 inside, and a little room
+/// on both sides.
 pub fn scale(ratios: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = span(ratios.filter(|ratio| ratio.is_finite()).chain([1.0, 1.02, 0.98]));
-    let room = (high - low) / 2.0;
+    let room = (high - low) * 0.15;
     (low - room, high + room)
 }
 

@@ -263,6 +263,7 @@ fn no_foreign_text_becomes_markup() {
             "h1",
             "h4",
             "b",
+            "br",
             "i",
             "small",
             "code",
