@@ -124,7 +124,7 @@ fn blind(planned: &Planned, known: &Known) -> Vec<Problem> {
     // The one that sees least of each line, and how many there are.
     let mut lines: Vec<(Prospect, usize)> = Vec::new();
     let mut losses = Losses::default();
-    for limit in limits.into_iter().filter(|limit| limit.outlook.is_blind(&mut losses)) {
+    for limit in limits.into_iter().filter(|limit| limit.outlook.is_blind()) {
         match lines.iter_mut().find(|(it, _)| it.place == limit.place && it.metric == limit.metric)
         {
             Some((worst, cells)) => {

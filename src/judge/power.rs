@@ -106,12 +106,12 @@ struct Curve {
     nodes: HashMap<u64, f64>,
 }
 
-const STEP: f64 = 1.0 / 16.0;
+const STEP: f64 = 1.0 / 8.0;
 /// No spread looks so many times as large as it is.
 const WIDEST: f64 = 9.0;
 
 impl Losses {
-    /// [`smallest_loss`], to a millionth of the error.
+    /// [`smallest_loss`], to three digits.
     pub fn smallest(&mut self, design: Design, question: Question, sd: f64, surely: f64) -> f64 {
         let error = sd * design.factor.sqrt();
         if design.df.is_nan() || error <= 0.0 || !error.is_finite() {
@@ -216,7 +216,7 @@ mod tests {
                         let question = Question { alpha, limit };
                         let one = smallest_loss(design, question, sd, SURELY);
                         let of_many = losses.smallest(design, question, sd, SURELY);
-                        let close = (one - of_many).abs() <= 1e-5 * one.max(1e-3);
+                        let close = (one - of_many).abs() <= 3e-4 * one.max(1e-3);
                         assert!(close, "{df} {alpha} {limit} {sd}: {one} {of_many}");
                     }
                 }

@@ -264,12 +264,11 @@ impl Outlook {
 
     /// Whether losses that are worth seeing go unseen more than once in 20 times. A number without slack says
     /// of no loss that it is worth seeing: how far the engine stands from it nobody tells.
-    pub fn is_blind(&self, losses: &mut Losses) -> bool {
+    pub fn is_blind(&self) -> bool {
         if matches!(self.way, Way::Launches(_)) && self.limit == 0.0 {
             return false;
         }
-        let worth = self.worth_seeing().min(0.999);
-        self.sees(SURELY, losses).is_some_and(|seen| seen > worth)
+        self.chance(self.worth_seeing().min(0.999)).is_some_and(|chance| chance < SURELY)
     }
 }
 

@@ -60,10 +60,7 @@ fn a_limit_that_tolerates_the_loss_needs_another_limit() {
         unknown.needs(Asked { loss: 0.05, surely: 0.95 }, &mut Losses::default()),
         Need::Unknown
     );
-    assert_eq!(
-        (unknown.sees(0.95, &mut Losses::default()), unknown.is_blind(&mut Losses::default())),
-        (None, false)
-    );
+    assert_eq!((unknown.sees(0.95, &mut Losses::default()), unknown.is_blind()), (None, false));
 }
 
 #[test]
@@ -88,8 +85,7 @@ fn one_launch_needs_a_noise_file_to_say_anything() {
 
 #[test]
 fn a_limit_is_blind_beyond_twice_what_it_tolerates() {
-    let blind =
-        |least, sd| outlook(Way::Pairs(4), 0.05, least, sd).is_blind(&mut Losses::default());
+    let blind = |least, sd| outlook(Way::Pairs(4), 0.05, least, sd).is_blind();
     assert!(!blind(0.97, 0.005) && blind(0.97, 0.02));
     // One that tolerates nothing is asked for two percent.
     assert!(!blind(1.0, 0.002) && blind(1.0, 0.01));

@@ -40,7 +40,7 @@ fn an_unchanged_engine_is_green_although_launches_differ() {
     for (name, _) in super::cells(&ran).iter().filter(|(name, _)| name.starts_with("new")) {
         let (_, message) = verdict(&ran, name);
         assert!(
-            message.contains("sees losses from ") && message.contains("one of 18 "),
+            message.contains("sees losses from ") && message.contains("one of 9 "),
             "{message}"
         );
         let cell = super::cell(&ran, name);
