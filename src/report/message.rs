@@ -14,7 +14,10 @@ use super::count::{elapsed, plural};
 use super::figure;
 use super::overall;
 use super::rounds;
-use super::sanitise::{cut, line, lines};
+use super::sanitise::{line, lines, short};
+
+/// Bytes that a detail or a warning takes at most.
+const LONGEST: usize = 64 * 1024;
 
 /// `inkling-small · model · 8 × H200 · vllm 0.29.0 · bf16`.
 pub fn title(record: &RunRecord) -> String {
@@ -130,7 +133,7 @@ pub fn wants_an_eye(verdict: Verdict) -> bool {
 
 /// A message on one line, short enough for an attribute.
 pub fn one_line(text: &str) -> String {
-    line(&cut(&line(text), 1024))
+    short(text, 1024)
 }
 
 /// The words on a quarantine: until when, why, and where it is followed up.
@@ -188,7 +191,7 @@ pub fn details(planned: &PlannedCellRecord, outcome: &CellOutcome) -> Vec<String
             out.push(format!("warning: {warning}"));
         }
     }
-    out.iter().map(|text| line(text)).collect()
+    out.iter().map(|text| short(text, LONGEST)).collect()
 }
 
 /// That a cell was measured for longer than planned, and why; none of one that was not.
@@ -224,15 +227,19 @@ pub fn cell_warnings(outcome: &CellOutcome) -> impl Iterator<Item = &String> {
     judged.iter().chain(measured.iter().filter(move |warning| !judged.contains(warning)))
 }
 
+fn shortly(text: &str) -> String {
+    short(text, LONGEST)
+}
+
 /// Cells that a warning about many of them names.
 const NAMED: usize = 3;
 
 /// Every warning of a run, with the cell or launch that it is about.
 pub fn warnings(record: &RunRecord) -> Vec<String> {
-    let mut out: Vec<String> = record.warnings.iter().map(|text| line(text)).collect();
+    let mut out: Vec<String> = record.warnings.iter().map(|text| shortly(text)).collect();
     for (planned, launch) in record.header.launches.iter().zip(&record.launches) {
         out.extend(
-            launch.warnings.iter().map(|text| line(&format!("launch {}: {text}", planned.name))),
+            launch.warnings.iter().map(|text| shortly(&format!("launch {}: {text}", planned.name))),
         );
     }
     let mut unjudged: Vec<String> = Vec::new();
@@ -244,11 +251,11 @@ pub fn warnings(record: &RunRecord) -> Vec<String> {
         }
         let told = outcome.judgement.message.as_ref().filter(|_| silent);
         let warnings = cell_warnings(outcome).filter(|warning| Some(*warning) != told);
-        out.extend(warnings.map(|text| line(&format!("{}: {text}", name(planned)))));
+        out.extend(warnings.map(|text| shortly(&format!("{}: {text}", name(planned)))));
     }
     if let Some(overall) = overall::of(record) {
         let warnings = overall.judgement().warnings.iter();
-        out.extend(warnings.map(|text| line(&format!("{}: {text}", overall::NAME))));
+        out.extend(warnings.map(|text| shortly(&format!("{}: {text}", overall::NAME))));
     }
     if !unjudged.is_empty() && record.header.policy.unjudged == UnjudgedPolicy::Warn {
         let more = if unjudged.len() > NAMED { ", …" } else { "" };

@@ -59,7 +59,21 @@ pub fn markdown(text: &str) -> String {
 /// Cuts a text that the reader gets as XML so that it takes at most `most` bytes there, and says
 /// how much is missing. The beginning survives.
 pub fn cut(text: &str, most: usize) -> String {
-    if escaped_len(text) <= most {
+    cut_beside(text, most, 0)
+}
+
+/// One washed line of at most `most` bytes of XML: what is cut off is not even read, which counts where a tool
+/// printed megabytes.
+pub fn short(text: &str, most: usize) -> String {
+    let read =
+        (0..=text.len().min(most.saturating_mul(4))).rev().find(|at| text.is_char_boundary(*at));
+    let (head, rest) = text.split_at(read.unwrap_or(0));
+    line(&cut_beside(&line(head), most, rest.len()))
+}
+
+/// As [`cut`], where so many bytes more are missing already.
+fn cut_beside(text: &str, most: usize, missing: usize) -> String {
+    if missing == 0 && escaped_len(text) <= most {
         return text.to_owned();
     }
     // Room for the mark, whose number has at most 20 digits.
@@ -73,7 +87,7 @@ pub fn cut(text: &str, most: usize) -> String {
         }
         end = at + c.len_utf8();
     }
-    format!("{}\n… {} bytes cut", &text[..end], text.len() - end)
+    format!("{}\n… {} bytes cut", &text[..end], text.len() - end + missing)
 }
 
 /// Bytes that a text takes in XML, whichever way it is escaped there.
@@ -234,6 +248,13 @@ mod tests {
         // Escaped, an ampersand may take six bytes.
         assert_eq!(cut(&"&".repeat(100), 100), format!("{}\n… 90 bytes cut", "&".repeat(10)));
         assert_eq!(cut(&"é".repeat(60), 61), format!("{}\n… 100 bytes cut", "é".repeat(10)));
+    }
+
+    #[test]
+    fn what_is_much_too_long_is_counted_and_not_read() {
+        assert_eq!(short("a\nb", 10), "a b");
+        let long = "é".repeat(1_000_000);
+        assert_eq!(short(&long, 61), format!("{} … 1999980 bytes cut", "é".repeat(10)));
     }
 
     fn allowed_in_xml(c: char) -> bool {
