@@ -138,7 +138,7 @@ impl Losses {
         let x = limited / STEP - first as f64;
         let beyond: f64 = (0..4)
             .map(|i| {
-                let others = (0..4).filter(|j| *j != i).map(|j| f64::from(j));
+                let others = (0..4).filter(|j| *j != i).map(f64::from);
                 let own = f64::from(i);
                 at(first + i as u64) * others.map(|j| (x - j) / (own - j)).product::<f64>()
             })

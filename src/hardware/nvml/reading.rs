@@ -183,6 +183,10 @@ impl<'a> Watched<'a> {
                 Some(answer)
             }
             Err(error) => {
+                #[expect(
+                    clippy::wildcard_enum_match_arm,
+                    reason = "the library's list of errors grows"
+                )]
                 match error {
                     NvmlError::NotSupported
                     | NvmlError::FunctionNotFound

@@ -144,10 +144,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    type Again<'a> = dyn FnMut(&mut dyn FnMut(Stamp, bool)) + 'a;
+
     const LONG: Duration = Duration::from_secs(3600);
 
     fn counting(pace: Duration, clock: Clock) -> Watch<u32> {
-        let looking = |log: &Mutex<u32>, again: &mut dyn FnMut(&mut dyn FnMut(Stamp, bool))| {
+        let looking = |log: &Mutex<u32>, again: &mut Again<'_>| {
             again(&mut |_, _| *lock(log) += 1);
         };
         Watch::start("counting", (pace, 1.0), clock, 0, looking).unwrap()
@@ -169,15 +171,14 @@ mod tests {
     async fn a_look_that_hangs_is_waited_for_once() {
         let clock = Clock::start();
         let (let_go, hanging) = std::sync::mpsc::channel::<()>();
-        let looking =
-            move |log: &Mutex<u32>, again: &mut dyn FnMut(&mut dyn FnMut(Stamp, bool))| {
-                again(&mut |_, _| {
-                    *lock(log) += 1;
-                    if *lock(log) == 2 {
-                        let _ = hanging.recv();
-                    }
-                });
-            };
+        let looking = move |log: &Mutex<u32>, again: &mut Again<'_>| {
+            again(&mut |_, _| {
+                *lock(log) += 1;
+                if *lock(log) == 2 {
+                    let _ = hanging.recv();
+                }
+            });
+        };
         let watch = Watch::start("hanging", (LONG, 1.0), clock, 0, looking).unwrap();
         assert!(watch.look(clock.now(), LONG).await);
         assert!(!watch.look(clock.now(), Duration::from_millis(20)).await);

@@ -246,8 +246,10 @@ fn launches_are_joined_as_if_one_had_followed_the_other() {
     assert_eq!(join(&[&one, &two]).unwrap().gpus[0].energy, None, "of one it is not known");
 }
 
+type Pairs = Vec<(f64, f64)>;
+
 /// Readings at rising times, and stretches of that time.
-fn any_log() -> impl Strategy<Value = (Vec<(f64, f64)>, Vec<(f64, f64)>)> {
+fn any_log() -> impl Strategy<Value = (Pairs, Pairs)> {
     let steps = prop::collection::vec((0.001..3.0f64, 0.0..1000.0f64), 0..60);
     let cuts = prop::collection::vec(0.0..2.0f64, 0..8);
     (steps, cuts).prop_map(|(steps, cuts)| {
