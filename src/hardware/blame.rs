@@ -18,7 +18,7 @@ pub struct Suspicion {
     /// The GPUs that it is about, by their place in the driver's order; none where it is the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
-    /// A clause with numbers: `GPU 3 throttled by heat in 62 % of the samples`.
+    /// A clause with numbers: `GPU 3 throttled by heat in 62 % of the time`.
     pub words: String,
 }
 
@@ -250,11 +250,8 @@ fn throttled(
             _ => None,
         };
         let clocks = clocks.map(|words| format!(" ({words})")).unwrap_or_default();
-        let words = format!(
-            "{} {reason} in {up_to}{} of the samples{clocks}",
-            named(&indices),
-            percent(most)
-        );
+        let words =
+            format!("{} {reason} in {up_to}{} of the time{clocks}", named(&indices), percent(most));
         add(Suspect::Throttled, &indices, words);
     }
 }

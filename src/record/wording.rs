@@ -266,13 +266,13 @@ pub fn quarantine(record: &QuarantineRecord) -> String {
     format!("quarantined until {}: {}{issue}", record.expires, record.reason)
 }
 
-/// `hardware was suspect: GPU 3 throttled by heat in 62 % of the samples`.
+/// `hardware was suspect: GPU 3 throttled by heat in 62 % of the time`.
 pub fn suspect(what: &str) -> String {
     format!("hardware was suspect: {what}")
 }
 
 /// As [`suspect`], of a comparison with the sides that had it alone:
-/// `hardware was suspect of new alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the samples`.
+/// `hardware was suspect of new alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the time`.
 pub fn suspect_of(own: Option<&str>, sides: &[String]) -> String {
     let own = own.map(suspect);
     let sides = sides.iter().map(|side| format!("hardware was suspect of {side}"));

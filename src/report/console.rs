@@ -371,7 +371,7 @@ mod tests {
         let page = render(&fixture::throttled(), 80, false, Extent::Whole);
         let trouble = page.split("\n✗ decode").nth(1).unwrap().split("rerun:").next().unwrap();
         let trouble = trouble.split_whitespace().collect::<Vec<_>>().join(" ");
-        let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the samples";
+        let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the time";
         assert_eq!(trouble.matches(said).count(), 1, "{page}");
     }
 

@@ -173,7 +173,7 @@ pub fn readings(outcome: &CellOutcome) -> Vec<Reading> {
 }
 
 /// `8 GPUs · 4 812 W · 97 % busy · SM clock 1 305 to 1 980 MHz · 84 °C and 131.2 GiB at most · throttled by
-/// heat in up to 62 % of the samples · host CPU 12 %`. None where nothing was seen.
+/// heat in up to 62 % of the time · host CPU 12 %`. None where nothing was seen.
 pub fn words(outcome: &CellOutcome) -> Option<String> {
     let seen = Seen { stretches: stretches(outcome) };
     let readings = readings(outcome);
@@ -205,7 +205,7 @@ pub fn words(outcome: &CellOutcome) -> Option<String> {
     let reasons = reasons(|reason| seen.reason(reason));
     parts.extend(reasons.into_iter().map(|(what, share)| {
         let up_to = if gpus > 1 { "up to " } else { "" };
-        format!("{what} in {up_to}{} of the samples", percent(share))
+        format!("{what} in {up_to}{} of the time", percent(share))
     }));
     for (name, what) in
         [("hardware.ecc.uncorrected", "memory error"), ("hardware.xid", "error told by the driver")]
@@ -221,7 +221,7 @@ pub fn words(outcome: &CellOutcome) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
-/// Why a GPU's clocks were held back, with the share of the samples; reasons of the same words once.
+/// Why a GPU's clocks were held back, with the share of the time; reasons of the same words once.
 pub fn reasons(share: impl Fn(Throttle) -> f64) -> Vec<(&'static str, f64)> {
     let mut found: Vec<(&'static str, f64)> = Vec::new();
     for reason in Throttle::ALL {
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(
             words(outcome).unwrap(),
             "8 GPUs · 5 000 W · 98 % busy · SM clock 1 290 to 1 980 MHz · 91 °C and 131.2 GiB at most · \
-             at its power cap in up to 30 % of the samples · throttled by heat in up to 62 % of the \
+             at its power cap in up to 30 % of the time · throttled by heat in up to 62 % of the \
              samples · host CPU 12 %"
         );
         let readings = readings(outcome);

@@ -269,7 +269,7 @@ fn what_was_seen_of_the_hardware_is_a_property_and_a_line() {
         let property = format!("<property name=\"{property}\" value=\"{value}\"/>");
         assert!(case.contains(&property), "{property} in {case}");
     }
-    let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the samples";
+    let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the time";
     let message = case.split("message=\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(message.ends_with(said), "{message}");
     assert_eq!(

@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn what_was_seen_of_the_hardware_stands_with_the_figures() {
         let text = render(&fixture::throttled());
-        let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the samples\n";
+        let said = "hardware was suspect: GPU 3 throttled by heat in 62 % of the time\n";
         let first = text.split("\n## Warnings").next().unwrap();
         assert_eq!(first.matches(said).count(), 1, "{first}");
         assert!(text.contains("<br>hardware: 8 GPUs · 5 000 W · "), "{text}");

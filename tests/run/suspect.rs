@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Project, Ran};
 
-const HOT: &str = "GPU 3 throttled by heat in 62 % of the samples";
+const HOT: &str = "GPU 3 throttled by heat in 62 % of the time";
 
 /// Four cells, of which `limit` is asked.
 fn suite(limit: &str, policy: &str, more: &str) -> Project {
@@ -209,7 +209,7 @@ min-ratio = 0.5
         (planned[0]["variant"].as_str(), &planned[0]["id"]),
         (Some("old"), &planned[twin]["id"])
     );
-    let said = "hardware was suspect of old alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the samples";
+    let said = "hardware was suspect of old alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the time";
     let message = judgement(&ran, twin)["message"].as_str().unwrap().to_owned();
     assert!(message.contains(said), "{message}");
     let old = judgement(&ran, 0)["warnings"].to_string();

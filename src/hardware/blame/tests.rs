@@ -65,19 +65,19 @@ fn heat_the_power_supply_and_the_hardware_are_told_with_their_share() {
     let of = |reason, share| alone(|gpu| gpu.throttled = BTreeMap::from([(reason, share)]));
     assert_eq!(
         of(Throttle::ThermalSoftware, 0.62),
-        ["GPU 3 throttled by heat in 62 % of the samples"]
+        ["GPU 3 throttled by heat in 62 % of the time"]
     );
     assert_eq!(
         of(Throttle::ThermalHardware, 0.031),
-        ["GPU 3 throttled by heat in 3.1 % of the samples"]
+        ["GPU 3 throttled by heat in 3.1 % of the time"]
     );
     assert_eq!(
         of(Throttle::PowerBrake, 1.0),
-        ["GPU 3 throttled by the power supply in 100 % of the samples"]
+        ["GPU 3 throttled by the power supply in 100 % of the time"]
     );
     assert_eq!(
         of(Throttle::HardwareSlowdown, 0.5),
-        ["GPU 3 slowed down by hardware in 50 % of the samples"]
+        ["GPU 3 slowed down by hardware in 50 % of the time"]
     );
     assert_eq!(of(Throttle::ThermalSoftware, 0.01), [""; 0], "it moves no mean");
     // The general reason is not told beside the particular one.
@@ -85,7 +85,7 @@ fn heat_the_power_supply_and_the_hardware_are_told_with_their_share() {
         gpu.throttled =
             BTreeMap::from([(Throttle::ThermalHardware, 0.4), (Throttle::HardwareSlowdown, 0.4)]);
     });
-    assert_eq!(both, ["GPU 3 throttled by heat in 40 % of the samples"]);
+    assert_eq!(both, ["GPU 3 throttled by heat in 40 % of the time"]);
     assert_eq!(of(Throttle::PowerBrake, f64::NAN), [""; 0]);
 }
 
@@ -106,12 +106,9 @@ fn gpus_of_one_reason_are_told_together() {
         ..gpu(index)
     };
     let all = stretch((0..8).map(|index| hot(index, 0.1 + 0.05 * f64::from(index))));
-    assert_eq!(words(&all, None), ["GPUs 0 to 7 throttled by heat in up to 45 % of the samples"]);
+    assert_eq!(words(&all, None), ["GPUs 0 to 7 throttled by heat in up to 45 % of the time"]);
     let some = stretch([hot(0, 0.1), gpu(1), hot(2, 0.2), hot(5, 0.2)]);
-    assert_eq!(
-        words(&some, None),
-        ["GPUs 0, 2 and 5 throttled by heat in up to 20 % of the samples"]
-    );
+    assert_eq!(words(&some, None), ["GPUs 0, 2 and 5 throttled by heat in up to 20 % of the time"]);
     assert_eq!(suspicions(&some, None, MEMORY)[0].gpus, [0, 2, 5]);
 }
 
@@ -167,7 +164,7 @@ fn what_throttled_has_its_clocks_beside_it() {
     assert_eq!(
         words(&cells[5], Some(&Peers::of(&cells))),
         [
-            "GPU 0 throttled by heat in 62 % of the samples (SM clock 1 305 MHz, 1 950 MHz in other cells)"
+            "GPU 0 throttled by heat in 62 % of the time (SM clock 1 305 MHz, 1 950 MHz in other cells)"
         ]
     );
 }

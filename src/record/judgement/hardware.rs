@@ -105,7 +105,7 @@ impl Sight<'_> {
     }
 }
 
-/// `new alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the samples`.
+/// `new alone in pair 2 of 4: GPU 3 throttled by heat in 62 % of the time`.
 fn of_side(name: &str, what: &str, all: &[Vec<Suspicion>], at: &[usize]) -> Option<String> {
     let first = all.get(*at.first()?)?;
     let place = if all.len() > 1 {

@@ -314,7 +314,7 @@ fn the_hardware_of_a_cell_is_drawn_with_a_line_for_each_gpu_and_said_in_words() 
     let panel = all(&html, &format!("article#c{}", fixture::hot_cell(&record)))[0];
     let told = text(&panel);
     for part in [
-        "! suspect GPU 3 throttled by heat in 62 % of the samples",
+        "! suspect GPU 3 throttled by heat in 62 % of the time",
         "power 625 W , a line for each GPU",
         "SM clock 1 290 to 1 980 MHz , a line for each GPU",
         "temperature 60 to 91 °C",
@@ -322,7 +322,7 @@ fn the_hardware_of_a_cell_is_drawn_with_a_line_for_each_gpu_and_said_in_words() 
         "GPU memory 131 GiB",
         "host CPU 11 to 13 %",
         "host memory 212 GiB",
-        "at its power cap in 30 % of the samples; throttled by heat in 62 % of the samples",
+        "at its power cap in 30 % of the time; throttled by heat in 62 % of the time",
     ] {
         let plain = told.replace(" ,", ",");
         assert!(plain.contains(&part.replace(" ,", ",")), "{part} in {told}");

@@ -8,7 +8,7 @@ use crate::record::run_record::tests::header;
 use crate::record::run_record::{HARDWARE, RunHeader};
 use crate::record::{Event, RunRecord};
 
-const HOT: &str = "GPU 3 throttled by heat in 62 % of the samples";
+const HOT: &str = "GPU 3 throttled by heat in 62 % of the time";
 
 fn gpu(clock: f64, power: f64) -> GpuTelemetry {
     let flat = |value| Some(Series { min: value, mean: value, max: value, points: vec![] });

@@ -212,7 +212,7 @@ fn table(out: &mut Markup, seen: &Telemetry) {
         let held: Vec<String> = held
             .into_iter()
             .map(|(what, share)| {
-                format!("{what} in {} % of the samples", print_number(share * 100.0, 0))
+                format!("{what} in {} % of the time", print_number(share * 100.0, 0))
             })
             .collect();
         put!(out, "<td>" (held.join("; ")) "</td></tr>\n");
