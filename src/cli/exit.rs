@@ -28,7 +28,7 @@ pub enum Exit {
     Suite,
     /// 21: a baseline is missing or mismatched; a quarantine has expired.
     Baseline,
-    /// 22: hardware or engine is not what the suite declares. The runner's owner acts.
+    /// 22: hardware or engine is not what the suite declares, or is not the engine's alone. The runner's owner acts.
     Mismatch,
     /// 30: the engine could not be started, or died. Infrastructure; CI may retry.
     Engine,
@@ -83,7 +83,7 @@ pub const TABLE: [Row; 12] = [
     },
     Row {
         exits: &[Exit::Mismatch],
-        meaning: "hardware or engine is not what the suite declares; the run to resume began on another machine; shards ran on different GPUs",
+        meaning: "hardware or engine is not what the suite declares, or others compute on its GPUs; the run to resume began on another machine; shards ran on different GPUs",
         acts: "the runner's owner",
     },
     Row {
