@@ -83,7 +83,7 @@ pub const TABLE: [Row; 12] = [
     },
     Row {
         exits: &[Exit::Mismatch],
-        meaning: "hardware or engine is not what the suite declares; the run to resume began on another machine; shards ran on different GPUs",
+        meaning: "hardware or engine is not what the suite declares, or others compute on its GPUs; the run to resume began on another machine; shards ran on different GPUs",
         acts: "the runner's owner",
     },
     Row {
@@ -93,7 +93,7 @@ pub const TABLE: [Row; 12] = [
     },
     Row {
         exits: &[Exit::Invalid],
-        meaning: "measurement invalid; the tool of a command test failed, or its result is none",
+        meaning: "measurement invalid; hardware not in order where `policy.hardware-fault` says that this is an error; the tool of a command test failed, or its result is none",
         acts: "the runner's owner",
     },
     Row {
