@@ -93,7 +93,7 @@ pub const TABLE: [Row; 12] = [
     },
     Row {
         exits: &[Exit::Invalid],
-        meaning: "measurement invalid; the tool of a command test failed, or its result is none",
+        meaning: "measurement invalid; hardware not in order where `policy.hardware-fault` says that this is an error; the tool of a command test failed, or its result is none",
         acts: "the runner's owner",
     },
     Row {

@@ -82,13 +82,13 @@ pub fn problem(page: &str, link: &str) -> Option<String> {
 #[test]
 fn a_link_that_leads_nowhere_is_seen() {
     let page = "docs/install.md";
-    assert_eq!(problem(page, "guide.md"), None);
-    assert_eq!(problem(page, "guide.md#9-results-and-exit-codes"), None);
+    assert_eq!(problem(page, "results.md"), None);
+    assert_eq!(problem(page, "results.md#exit-codes"), None);
     assert_eq!(problem(page, "#uninstalling"), None);
     assert_eq!(problem(page, "https://rustup.rs"), None);
     for wrong in [
         "gone.md",
-        "guide.md#gone",
+        "results.md#gone",
         "#gone",
         "../README.md",
         "https://rust up.rs",
