@@ -1,8 +1,8 @@
 //! Records of very large runs, made of a small one: what people see of ten thousand cells must fit where they look.
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::io::Write;
+use std::path::Path;
+use std::rc::Rc;
 
 use serde_json::{Value, json};
 
@@ -44,49 +44,75 @@ where = { concurrency = 4, context = "1K" }
 max = "1ms"
 "#;
 
-/// A record of so many cells: those of another again and again, each in a place of its own with all that was observed.
-pub fn record(source: &Value, cells: usize) -> Value {
-    let mut record = source.clone();
-    let like = |list: &Value, at: usize| {
-        let list = list.as_array().map_or(&[][..], Vec::as_slice);
-        list[at % list.len()].clone()
-    };
-    let (mut planned, mut outcomes) = (Vec::new(), Vec::new());
-    for at in 0..cells {
-        let (context, concurrency) = (1 + at / ACROSS, 1 + at % ACROSS);
-        let mut cell = like(&source["header"]["cells"], at);
-        cell["axes"] = json!([
-            ["context", { "tokens": 1024 * context }],
-            ["concurrency", { "integer": concurrency }]
-        ]);
-        cell["id"] = json!(format!("context={context}K,concurrency={concurrency}"));
-        planned.push(cell);
-        outcomes.push(like(&source["cells"], at));
-    }
-    record["header"]["cells"] = Value::Array(planned);
-    record["cells"] = Value::Array(outcomes);
-    record
+/// Cells of a record.
+pub struct Large {
+    /// What was planned of each, in their order: `header.cells`.
+    pub planned: Vec<Value>,
+    /// What came of each, as JSON.
+    outcomes: Vec<Rc<str>>,
+    /// The verdict of each.
+    pub verdicts: Vec<Rc<str>>,
+    /// The record without what came of its cells.
+    pub rest: Value,
 }
 
-/// Runs a command to its end: how long it took, and the most memory that it had.
-///
-/// # Errors
-/// It can't be started or does not end well.
-#[allow(unsafe_code)]
-pub fn child(command: &mut Command) -> Result<(Duration, u64), Box<dyn std::error::Error>> {
-    let began = Instant::now();
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let pid = i32::try_from(child.id())?;
-    let mut status = 0;
-    // SAFETY: both are written by the call and hold no pointers; all zeros is a value of `rusage`.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    let ended = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
-    if ended != pid {
-        return Err(std::io::Error::last_os_error().into());
+impl Large {
+    /// A record of so many cells: those of another again and again, each in a place of its own with all that was
+    /// observed.
+    pub fn of(source: &Value, cells: usize) -> Large {
+        let list = |list: &Value| list.as_array().cloned().unwrap_or_default();
+        let (planned, outcomes) = (list(&source["header"]["cells"]), list(&source["cells"]));
+        let mut rest = source.clone();
+        rest["cells"] = Value::Null;
+        let place = |at: usize| {
+            let (context, concurrency) = (1 + at / ACROSS, 1 + at % ACROSS);
+            let mut cell = planned[at % planned.len()].clone();
+            cell["axes"] = json!([
+                ["context", { "tokens": 1024 * context }],
+                ["concurrency", { "integer": concurrency }]
+            ]);
+            cell["id"] = json!(format!("context={context}K,concurrency={concurrency}"));
+            cell
+        };
+        let texts = outcomes.iter().map(|outcome| outcome.to_string().into()).collect();
+        let verdicts = outcomes.iter().map(verdict).collect();
+        // Ten thousand of them would be very large, and are few.
+        let again = |of: Vec<Rc<str>>| of.iter().cycle().take(cells).cloned().collect();
+        Large {
+            planned: (0..cells).map(place).collect(),
+            outcomes: again(texts),
+            verdicts: again(verdicts),
+            rest,
+        }
     }
-    let status = ExitStatus::from_raw(status);
-    if !status.success() {
-        return Err(format!("{command:?}: {status}").into());
+
+    /// Changes what came of a cell.
+    pub fn change(&mut self, at: usize, change: impl FnOnce(&mut Value)) {
+        let mut outcome = serde_json::from_str(&self.outcomes[at]).unwrap_or_default();
+        change(&mut outcome);
+        self.verdicts[at] = verdict(&outcome);
+        self.outcomes[at] = outcome.to_string().into();
     }
-    Ok((began.elapsed(), u64::try_from(usage.ru_maxrss)? * 1024))
+
+    /// Writes it, and says how many bytes it took.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn write(mut self, path: &Path) -> std::io::Result<u64> {
+        self.rest["header"]["cells"] = Value::Array(std::mem::take(&mut self.planned));
+        let rest = self.rest.to_string();
+        let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
+        let (before, behind) = rest.split_once("\"cells\":null").unwrap_or_default();
+        write!(out, "{before}\"cells\":[")?;
+        for (at, outcome) in self.outcomes.iter().enumerate() {
+            write!(out, "{}{outcome}", if at > 0 { ",\n" } else { "" })?;
+        }
+        write!(out, "]{behind}")?;
+        out.flush()?;
+        Ok(path.metadata()?.len())
+    }
+}
+
+fn verdict(outcome: &Value) -> Rc<str> {
+    outcome["judgement"]["verdict"].as_str().unwrap_or_default().into()
 }
