@@ -241,6 +241,24 @@ fn a_gpu_that_is_lost_in_a_window_is_named_and_others_go_on() {
 }
 
 #[test]
+fn a_cell_that_passes_and_loses_a_gpu_says_so_and_is_an_error_by_policy() {
+    let Some(library) = nvml::library() else { return };
+    let bound = "[[expect]]\nmetric = \"output-throughput\"\nmin = 0.001\n";
+    let gpus = |more: &str| h200(0, &["utilisation 0"]) + &h200(1, &["utilisation 0", more]);
+    for (policy, code, verdict) in [("warn", 0, "pass"), ("error", 31, "error")] {
+        let more = format!("hardware-fault = \"{policy}\"\n{bound}");
+        let ran = exits(changed(&more, &library, &gpus("temperature 60"), &gpus("lost 0")), code);
+        let judged = &ran.record()["cells"][0]["judgement"];
+        let said = "hardware was suspect: GPU 1 was lost: ";
+        assert!(judged["message"].as_str().unwrap().contains(said), "{judged}");
+        assert!(ran.read("junit.xml").contains(said));
+        if !disturbed(&ran) {
+            assert_eq!(judged["verdict"], verdict, "{judged}");
+        }
+    }
+}
+
+#[test]
 fn what_befell_a_gpu_in_the_window_stands_in_the_record() {
     let Some(library) = nvml::library() else { return };
     let own = std::process::id();
