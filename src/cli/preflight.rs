@@ -29,6 +29,8 @@ use super::say;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Of what it printed so much is read, in bytes.
 const MOST: u64 = 4 << 20;
+/// No file that it writes may be longer than so many blocks of 512 bytes: a shell's unit.
+const BLOCKS: u64 = 4 * MOST / 512;
 /// Of what it printed in place of a probe so much is shown, in characters.
 const SHOWN: usize = 300;
 /// How often GPUs that are not fit are looked at again: what has just been ended may still be on them.
@@ -324,7 +326,9 @@ fn ask(argv: &[String], variables: &[(String, String)], redactor: &Redactor) -> 
     let folder = Folder::make().map_err(|why| wrong(format!("was not run: {why}")))?;
     let (answer, log) = (folder.0.join("stdout"), folder.0.join("stderr"));
     // Supervised processes print into their log, and a scheduler's words must not stand amid the answer.
-    let apart = ["/bin/sh", "-c", "exec \"$@\" >\"$0\""].map(str::to_owned);
+    // One that prints without end is ended before it fills the disk.
+    let script = format!("ulimit -c 0; ulimit -f {BLOCKS} 2>&-; exec \"$@\" >\"$0\"");
+    let apart = ["/bin/sh".to_owned(), "-c".to_owned(), script];
     let to = answer.to_string_lossy().into_owned();
     let command = engine::Command {
         argv: apart.into_iter().chain([to]).chain(argv.iter().cloned()).collect(),

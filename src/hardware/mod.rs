@@ -109,6 +109,20 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Its GPUs by kind: `8 × NVIDIA H200`, `1 × NVIDIA A100, 2 × NVIDIA H200`; `None` where there is none.
+    pub fn gpus_in_words(&self) -> Option<String> {
+        let mut kinds: Vec<(String, usize)> = Vec::new();
+        for name in self.gpus.iter().map(Gpu::full_name) {
+            match kinds.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((name, 1)),
+            }
+        }
+        let words: Vec<String> =
+            kinds.iter().map(|(name, count)| format!("{count} × {name}")).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
     /// In which ways `now` is another machine than this one, or no longer the same; empty where a run that
     /// began on this one can go on there. A host is known by its name or by its boot: a container has
     /// another name each time, a restarted host another boot.
@@ -400,5 +414,16 @@ mod tests {
         );
         less.gpus.clear();
         assert!(here.differences(&less)[1].ends_with(", is none"));
+    }
+
+    #[test]
+    fn gpus_are_told_by_kind() {
+        let of = |names: &[&str]| {
+            let gpu = |name: &&str| Gpu { name: (*name).to_owned(), ..Gpu::default() };
+            Facts { gpus: names.iter().map(gpu).collect(), ..Facts::default() }.gpus_in_words()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["H200"; 8]).as_deref(), Some("8 × H200"));
+        assert_eq!(of(&["H200", "A100", "H200"]).as_deref(), Some("2 × H200, 1 × A100"));
     }
 }

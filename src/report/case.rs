@@ -216,8 +216,7 @@ fn suite(record: &RunRecord, index: usize, planned: &PlannedLaunchRecord) -> Sui
         }
     }
     let machine = origin.machine;
-    let gpu = machine.gpus.first().map(|gpu| format!("{} × {}", machine.gpus.len(), gpu.name));
-    properties.extend(gpu.map(|gpu| ("machine.gpu".to_owned(), line(&gpu))));
+    properties.extend(machine.gpus_in_words().map(|gpu| ("machine.gpu".to_owned(), line(&gpu))));
     let driver = machine.driver.iter().map(|d| ("machine.driver".to_owned(), line(d)));
     properties.extend(driver);
     Suite {

@@ -242,9 +242,7 @@ fn facts(record: &RunRecord, level: usize, out: &mut Budget) {
     if !machine.cpu.is_empty() {
         rows.push(("CPU", format!("{}, {} cores", machine.cpu, machine.cores)));
     }
-    if let Some(gpu) = machine.gpus.first() {
-        rows.push(("GPU", format!("{} × {}", machine.gpus.len(), gpu.name)));
-    }
+    rows.extend(machine.gpus_in_words().map(|gpus| ("GPU", gpus)));
     rows.extend(machine.gpu_note.iter().map(|note| ("GPU", note.clone())));
     rows.extend(machine.driver.iter().map(|driver| ("driver", driver.clone())));
     out.push(&format!("\n{} Run\n\n| | |\n|---|---|\n", heading(level)));

@@ -26,11 +26,8 @@ pub fn title(record: &RunRecord) -> String {
     let model = declared.model.clone().or_else(|| first.map(|facts| facts.model.clone()));
     let hardware = declared.hardware.clone().or_else(|| {
         let machine = &record.header.machine;
-        match machine.gpus.first() {
-            Some(gpu) => Some(format!("{} × {}", machine.gpus.len(), gpu.name)),
-            None => (!machine.cpu.is_empty())
-                .then(|| format!("{} ({} cores)", machine.cpu, machine.cores)),
-        }
+        let processor = || format!("{} ({} cores)", machine.cpu, machine.cores);
+        machine.gpus_in_words().or_else(|| (!machine.cpu.is_empty()).then(processor))
     });
     let mut engine = declared.engine.clone();
     if let Some(version) = first.and_then(|facts| facts.version.as_ref())

@@ -93,8 +93,7 @@ pub fn shards(record: &RunRecord) -> Vec<(String, String)> {
 }
 
 fn of_run(run: &ShardRun) -> String {
-    let gpus = &run.machine.gpus;
-    let gpu = gpus.first().map(|gpu| format!("{} × {}", gpus.len(), gpu.name));
+    let gpu = run.machine.gpus_in_words();
     let ended = match (run.stopped, run.signal, run.seconds) {
         (Some(StopReason::Signal), Some(signal), _) => Some(format!("ended by signal {signal}")),
         (Some(reason), _, _) => Some(stopped(reason).to_owned()),

@@ -497,6 +497,7 @@ impl State<'_> {
                                 Silence::Gone(loss) => engine_lost(loss),
                                 Silence::Mute(_) => state,
                             };
+                            let state = self.with_hardware(&instruments, began, state).await;
                             self.finish(index, began, state);
                             let place = format!("in {}", self.name(index));
                             let (Silence::Gone(loss) | Silence::Mute(loss)) = loss;
@@ -510,7 +511,10 @@ impl State<'_> {
                 came @ (Came::Done(_) | Came::Died(_) | Came::Halted(_)) => came,
             };
             match came {
-                Came::Done(state) => self.finish(index, began, state),
+                Came::Done(state) => {
+                    let state = self.with_hardware(&instruments, began, state).await;
+                    self.finish(index, began, state);
+                }
                 Came::Halted(cause) => return (running, Served::Halted(cause)),
                 Came::Died(exit) => {
                     let exit = exit_words(&exit, &kills);
@@ -521,7 +525,9 @@ impl State<'_> {
                     for line in log.iter().flat_map(|log| log.telling(self.conduct.redactor)) {
                         message.push_str(&format!("\n{line}"));
                     }
-                    self.finish(index, began, broken_words("engine-died", &message));
+                    let state = broken_words("engine-died", &message);
+                    let state = self.with_hardware(&instruments, began, state).await;
+                    self.finish(index, began, state);
                     let place = format!("in {}", self.name(index));
                     return self.died(running, at + 1, place, exit);
                 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Stamp};
 use crate::engine::LaunchSpec;
+use crate::hardware::blame::{self, Suspect};
 use crate::hardware::need::Sampling;
 use crate::hardware::occupancy::Warmth;
 use crate::hardware::sampler::{Sampler, Sight};
@@ -19,7 +20,8 @@ use crate::hardware::visible::Visible;
 use crate::measure::power;
 use crate::quantity::print_duration;
 use crate::record::Event;
-use crate::record::run_record::PlannedCellRecord;
+use crate::record::run_record::{CellState, PlannedCellRecord};
+use crate::record::wording;
 use crate::suite::model::{EngineSource, SimClock, Suite};
 
 use super::conductor::State;
@@ -27,6 +29,10 @@ use super::start::Start;
 
 /// How long the first look may take: it may have to wake GPUs that sleep.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a look may take once a cell has broken.
+const LAST: Duration = Duration::from_secs(5);
+/// What is said of a driver that takes longer.
+const SILENT: &str = "the driver does not answer";
 /// How long GPUs may take to cool down before a launch.
 const COOLING: Duration = Duration::from_secs(300);
 
@@ -80,6 +86,28 @@ impl State<'_> {
         };
         self.instruments = begun;
         Ok(())
+    }
+
+    /// What came of a cell that began at `began`: where it broke, with what befell the hardware meanwhile. Figures have
+    /// telemetry beside them, and are blamed by that when they are judged; a cell that broke has none.
+    pub(super) async fn with_hardware(
+        &self,
+        instruments: &Instruments,
+        began: Stamp,
+        state: CellState,
+    ) -> CellState {
+        let CellState::Broken { class, mut message } = state else { return state };
+        let befell = tokio::select! {
+            biased;
+            _ = self.halted() => None,
+            befell = instruments.befell(began) => befell,
+        };
+        if let Some(words) = befell {
+            // The lines of a log stand below.
+            let end = message.find('\n').unwrap_or(message.len());
+            message.insert_str(end, &format!("; {}", wording::suspect(&words)));
+        }
+        CellState::Broken { class, message }
     }
 }
 
@@ -154,6 +182,19 @@ impl Instruments {
         if let Some(ready) = &looking.ready {
             ready.set(looking.clock.now());
         }
+    }
+
+    /// What befell the hardware from `began` until now that can break an engine; `None` where nothing did.
+    async fn befell(&self, began: Stamp) -> Option<String> {
+        let looking = self.0.as_ref()?;
+        let now = looking.clock.now();
+        let answered = looking.sampler.look(now, LAST).await;
+        let seen = looking.sampler.so_far(&[(began, now)], Whose::Running { since: began });
+        let mut found = blame::suspicions(&seen, None, 0);
+        found.retain(|one| matches!(one.what, Suspect::Lost | Suspect::Xid | Suspect::Ecc));
+        let silent = (!answered && !seen.gpus.is_empty()).then_some(SILENT);
+        let words: Vec<&str> = found.iter().map(|one| one.words.as_str()).chain(silent).collect();
+        (!words.is_empty()).then(|| blame::told(words))
     }
 
     /// A cell begins: what was before it is no longer needed.

@@ -23,6 +23,9 @@
  *     gpu 0 slice MIG-1a 3g.71gb 74893492224 1048576 2 0  id, profile, memory and that in use, its two instances
  *     gpu 0 slice0-process 4713 1048576                   on the first slice
  *
+ *     tell hot                                            a file SCRIPT.hot is left once somebody has asked why clocks are
+ *                                                         held back while this stands there
+ *
  * What changes with time, in seconds since `epoch` (the clock of the day), or else since the first question:
  *
  *     epoch 1764519772.25
@@ -135,11 +138,11 @@ static int value_at(int gpu, const char *key, double at, double *found) {
   return any;
 }
 
-/* Leaves a file beside the script once somebody has met with a GPU that is lost or hangs. */
-static void told(void) {
+/* Leaves a file beside the script: somebody has met with a GPU that is lost or hangs, or with what it `tell`s. */
+static void leave(const char *name) {
   char path[4096];
   FILE *file;
-  snprintf(path, sizeof path, "%s.told", getenv("NVML_STUB"));
+  snprintf(path, sizeof path, "%s.%s", getenv("NVML_STUB"), name);
   if ((file = fopen(path, "w"))) fclose(file);
 }
 
@@ -147,9 +150,9 @@ static void told(void) {
 static int state(int gpu) {
   char value[WIDTH];
   double at = seconds();
-  if (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) told();
+  if (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) leave("told");
   while (find(gpu, "hang", 0, value) && at >= strtod(value, NULL)) usleep(20000);
-  if (find(gpu, "lost", 0, value) && at >= strtod(value, NULL)) { told(); return LOST; }
+  if (find(gpu, "lost", 0, value) && at >= strtod(value, NULL)) { leave("told"); return LOST; }
   return SUCCESS;
 }
 
@@ -380,15 +383,16 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { return whole(d
 
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
   char value[WIDTH], *rest = value;
-  int gpu = index_of(device), lost = state(gpu), any = 0;
+  int gpu = index_of(device), lost = state(gpu), any = 0, steps;
   double now = seconds(), level, sum = 0, time = 0, before = 0, last = 0;
   if (lost) return lost;
   if (!find(gpu, "energy", 0, value)) return NOT_SUPPORTED;
-  if (find(gpu, "series power", 0, value)) {
+  steps = !find(gpu, "series power", 0, value);
+  if (!steps || find(gpu, "steps power", 0, value)) {
     while (next(&rest, &time, &level)) {
       double here = time < now ? time : now, at_here = 0;
       value_at(gpu, "power", here, &at_here);
-      if (any && here > before) sum += (here - before) * (last + at_here) / 2;
+      if (any && here > before) sum += (here - before) * (steps ? last : (last + at_here) / 2);
       any = 1;
       before = here;
       last = at_here;
@@ -416,7 +420,10 @@ int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *celsius) {
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
-  return large(device, "throttle", reasons);
+  char name[WIDTH];
+  int said = large(device, "throttle", reasons), tells = find(-1, "tell", 0, name);
+  if (said == SUCCESS && tells) leave(name);
+  return said;
 }
 
 int nvmlDeviceGetTotalEccErrors(void *device, unsigned type, unsigned counter, unsigned long long *count) {

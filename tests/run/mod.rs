@@ -1,6 +1,7 @@
 //! Whole runs through the command line: on the simulated engine, and on engines that go wrong.
 
 mod baseline;
+mod blamed;
 mod broken_engines;
 mod calibrated;
 mod command;

@@ -490,6 +490,8 @@ fn a_probe_that_tells_nothing_is_told_with_what_it_printed() {
             ["not what `tokgate probe --format json` prints", "it printed: {\"gpus\": 3}"],
         ),
         ("kill -9 $$", ["failed: killed by", "it printed nothing"]),
+        // What never ends is ended before it fills the disk.
+        ("exec yes", ["failed: killed by", "it printed: y / y / y"]),
     ] {
         let machine = probed(script, "");
         let ran = run_probed(&machine, &[]).exits(22);

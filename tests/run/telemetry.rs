@@ -10,6 +10,10 @@ use crate::harness::{Project, Ran, eventually};
 use crate::nvml;
 use crate::toy::Toy;
 
+/// An engine of 100 tokens a second for each stream.
+pub(super) const PROFILE: &str = "max-model-len = \"8K\"\nkv-capacity = 65536\nstart-up = \"1ms\"\n[prefill]\ntokens = [16, \"32K\"]\nms = [1, 10]\n[admit]\nat = [1]\n\
+     grid = [[\"1K\", 5]]\n[step]\nat = [1]\ngrid = [[\"1K\", 10]]\n";
+
 /// A decode test of a second and a half against the simulated engine in real time.
 fn project(more: &str) -> Project {
     let project = Project::with(&format!(
@@ -17,11 +21,7 @@ fn project(more: &str) -> Project {
          [[test]]\nkind = \"decode\"\nduration = \"1500ms\"\nmin-tokens = 1\nmax-output = 400\nttft-samples = 3\n\
          matrix.concurrency = [2]\n[policy]\nunjudged = \"allow\"\nmax-client-lag = \"10m\"\n{more}"
     ));
-    project.file(
-        "profile.toml",
-        "max-model-len = \"8K\"\nkv-capacity = 65536\nstart-up = \"1ms\"\n[prefill]\ntokens = [16, \"32K\"]\nms = [1, 10]\n[admit]\nat = [1]\n\
-         grid = [[\"1K\", 5]]\n[step]\nat = [1]\ngrid = [[\"1K\", 10]]\n",
-    );
+    project.file("profile.toml", PROFILE);
     project
 }
 
@@ -35,7 +35,7 @@ fn run(project: &Project, library: &Path, script: &str) -> Ran {
     project.ran(command.output().unwrap())
 }
 
-fn h200(index: u32, more: &[&str]) -> String {
+pub(super) fn h200(index: u32, more: &[&str]) -> String {
     let lines = ["name NVIDIA H200", "total 151397597184"];
     let lines = lines.iter().chain(more);
     lines.map(|line| format!("gpu {index} {line}\n")).collect()
@@ -44,12 +44,17 @@ fn h200(index: u32, more: &[&str]) -> String {
 /// Asserts the exit code, unless an overloaded machine has disturbed the load: then its checks say so, and what was
 /// seen of the hardware is right all the same.
 #[track_caller]
-fn exits(ran: Ran, code: i32) -> Ran {
+pub(super) fn exits(ran: Ran, code: i32) -> Ran {
+    if disturbed(&ran) { ran } else { ran.exits(code) }
+}
+
+/// Whether an overloaded machine has disturbed the load, by the checks of its cells.
+pub(super) fn disturbed(ran: &Ran) -> bool {
     let record = ran.record();
     let cells = record["cells"].as_array().unwrap();
     let checks = cells.iter().flat_map(|cell| cell["state"]["measured"]["checks"].as_array());
     let disturbs = |check: &Value| check["fault"] == "invalid" || check["fault"] == "degraded";
-    if checks.flatten().any(disturbs) { ran } else { ran.exits(code) }
+    checks.flatten().any(disturbs)
 }
 
 /// What the first bound of the first cell says.
@@ -233,6 +238,24 @@ fn a_gpu_that_is_lost_in_a_window_is_named_and_others_go_on() {
     let (first, second) = (&seen["gpus"][0], &seen["gpus"][1]);
     assert!(second["lost"].is_string() && second.get("energy").is_none(), "{seen}");
     assert!(first.get("lost").is_none() && first["energy"].as_f64() > Some(0.0), "{seen}");
+}
+
+#[test]
+fn a_cell_that_passes_and_loses_a_gpu_says_so_and_is_an_error_by_policy() {
+    let Some(library) = nvml::library() else { return };
+    let bound = "[[expect]]\nmetric = \"output-throughput\"\nmin = 0.001\n";
+    let gpus = |more: &str| h200(0, &["utilisation 0"]) + &h200(1, &["utilisation 0", more]);
+    for (policy, code, verdict) in [("warn", 0, "pass"), ("error", 31, "error")] {
+        let more = format!("hardware-fault = \"{policy}\"\n{bound}");
+        let ran = exits(changed(&more, &library, &gpus("temperature 60"), &gpus("lost 0")), code);
+        let judged = &ran.record()["cells"][0]["judgement"];
+        let said = "hardware was suspect: GPU 1 was lost: ";
+        assert!(judged["message"].as_str().unwrap().contains(said), "{judged}");
+        assert!(ran.read("junit.xml").contains(said));
+        if !disturbed(&ran) {
+            assert_eq!(judged["verdict"], verdict, "{judged}");
+        }
+    }
 }
 
 #[test]
