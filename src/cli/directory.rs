@@ -390,7 +390,8 @@ fn is_of_a_shard(name: &str) -> bool {
 pub fn gives_way(dir: &Path, out: &Path) -> bool {
     let part = format!("{PREVIOUS_SUFFIX}{PART}");
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let inside = dir.parent() == Some(out) && (is_ours(&name) || name.strip_suffix(PART).unwrap_or(&name) == PREVIOUS);
+    let inside = dir.parent() == Some(out)
+        && (is_ours(&name) || name.strip_suffix(PART).unwrap_or(&name) == PREVIOUS);
     inside || [PREVIOUS_SUFFIX, &part].into_iter().any(|suffix| dir == beside(out, suffix))
 }
 
