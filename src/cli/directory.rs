@@ -2,7 +2,8 @@
 //!
 //! It is taken only when nothing of an earlier run is alive that writes there: the engine of a killed run
 //! may take some seconds to end. The files of an earlier run move to `<directory>.previous`, or to `previous` inside it where nothing
-//! can be made beside it (a mounted volume); other people's files stay where they are.
+//! can be made beside it (a mounted volume); other people's files stay where they are. A run of a few chosen cells, such as the rerun
+//! of a failed one, does not push the whole run out of there: it moves to `<directory>.previous-part`.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -21,6 +22,8 @@ pub const JOURNAL: &str = "journal.jsonl";
 const PREVIOUS_SUFFIX: &str = ".previous";
 /// Where an earlier run goes when nothing can be made beside the directory.
 const PREVIOUS: &str = "previous";
+/// What both of these end with besides for a run of chosen cells, where the whole run is there already.
+const PART: &str = "-part";
 /// What an earlier run has left alive is waited for so long: a supervisor whose run was killed ends its
 /// engine within five seconds.
 const LINGER: Duration = Duration::from_secs(10);
@@ -139,9 +142,7 @@ impl Directory {
         if !journal.exists() && reports(path).next().is_none() {
             return Ok(None);
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(PREVIOUS_SUFFIX);
-        let (beside, inside) = (path.with_file_name(name), path.join(PREVIOUS));
+        let (mut beside, mut inside) = (beside(path, PREVIOUS_SUFFIX), path.join(PREVIOUS));
         let before = || [&beside, &inside].into_iter().any(|it| it.join(JOURNAL).exists());
         if launched_nothing(&journal) || (!journal.exists() && before()) {
             self.remove_shards()?;
@@ -153,6 +154,11 @@ impl Directory {
                 })?;
             }
             return Ok(None);
+        }
+        let whole = |dir: &PathBuf| is_choice(dir) == Some(false);
+        if is_choice(path) == Some(true) && [&beside, &inside].into_iter().any(whole) {
+            beside.as_mut_os_string().push(PART);
+            inside.as_mut_os_string().push(PART);
         }
         // From a mounted volume nothing moves beside it.
         let device = |path: &Path| fs::metadata(path).map(|it| it.dev()).ok();
@@ -226,6 +232,24 @@ pub fn shown(path: &Path) -> PathBuf {
         Some(below) => below.to_owned(),
         None => path.to_owned(),
     }
+}
+
+/// Where the files of a run go beside its directory.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// Whether the run in a directory is one of chosen cells (`-E`, `--skip`), if a run is there.
+fn is_choice(dir: &Path) -> Option<bool> {
+    if let Ok(contents) = journal::read(&dir.join(JOURNAL)) {
+        let Some(Event::RunStarted(header)) = contents.events.first() else { return None };
+        return Some(!header.selection.is_empty());
+    }
+    // A merged run has no journal.
+    let record = crate::report::json::read(&dir.join(crate::report::FILES[0])).ok()?;
+    Some(!record.header.selection.is_empty())
 }
 
 /// Whether a journal tells that nothing was launched.
@@ -364,11 +388,11 @@ fn is_of_a_shard(name: &str) -> bool {
 
 /// Whether a directory would be moved or removed when [`Directory::clear`] clears `out`. Both are absolute.
 pub fn gives_way(dir: &Path, out: &Path) -> bool {
-    let mut previous = out.file_name().unwrap_or_default().to_owned();
-    previous.push(PREVIOUS_SUFFIX);
+    let part = format!("{PREVIOUS_SUFFIX}{PART}");
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let inside = dir.parent() == Some(out) && (is_ours(&name) || name == PREVIOUS);
-    inside || dir == out.with_file_name(previous)
+    let inside = dir.parent() == Some(out)
+        && (is_ours(&name) || name.strip_suffix(PART).unwrap_or(&name) == PREVIOUS);
+    inside || [PREVIOUS_SUFFIX, &part].into_iter().any(|suffix| dir == beside(out, suffix))
 }
 
 #[cfg(test)]

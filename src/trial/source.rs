@@ -69,7 +69,7 @@ impl Start {
             return Err(Unusable {
                 message: "nothing tells the engine its port".to_owned(),
                 help: format!(
-                    "add it to the command, most engines take `--port`: tokgate try -- {line} --port 8000"
+                    "write '{{{{ port }}}}' where it takes it, or add it to the command, most engines take `--port`: tokgate try -- {line} --port 8000"
                 ),
             });
         }

@@ -62,6 +62,26 @@ fn an_earlier_run_moves_aside() {
 }
 
 #[test]
+fn reruns_of_a_cell_leave_the_whole_run_where_it_is() {
+    let project = quick();
+    let record = |dir: &str| std::fs::read_to_string(project.path().join(dir).join("record.json"));
+    let whole = project.run(&[]).exits(0).read("record.json");
+    let first = project.run(&["-E", "test=prefill"]).exits(0);
+    assert!(first.stderr.contains("the earlier run went to out.previous\n"), "{}", first.stderr);
+    let first = first.read("record.json");
+    let second = project.run(&["-E", "test=prefill"]).exits(0);
+    let told = "the earlier run went to out.previous-part\n";
+    assert!(second.stderr.contains(told), "{}", second.stderr);
+    assert_eq!(record("out.previous").unwrap(), whole);
+    assert_eq!(record("out.previous-part").unwrap(), first);
+    // The next whole run is the one before, as soon as another moves it.
+    let next = project.run(&[]).exits(0).read("record.json");
+    assert_eq!(record("out.previous").unwrap(), whole);
+    project.run(&[]).exits(0);
+    assert_eq!(record("out.previous").unwrap(), next);
+}
+
+#[test]
 fn reports_can_be_rendered_again() {
     let project = quick();
     let ran = project.run(&[]).exits(0);

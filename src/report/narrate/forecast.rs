@@ -74,15 +74,18 @@ impl Forecast {
     }
 
     /// How many seconds one guessed second of such work takes: as it did before, else as other work did, else
-    /// as guessed. Nothing where there was no guess, or another clock, and nothing is timed yet.
+    /// as guessed. Quick work of one kind promises nothing of another: a decode window is as long as it was
+    /// declared, however quick the prefill. Nothing where there was no guess, or another clock, and nothing is
+    /// timed yet.
     fn pace(&self, kind: TestKind, guessed: bool) -> Option<f64> {
         let of = |work: Work| (work.guessed > 0.0).then(|| work.took / work.guessed);
         let all = || {
             let sum = |of: fn(&Work) -> f64| self.done.values().map(of).sum();
             Work { guessed: sum(|work| work.guessed), took: sum(|work| work.took) }
         };
-        let known = self.done.get(&kind).copied().and_then(of).or_else(|| of(all()));
-        known.or((guessed && !self.guess.cells.is_empty()).then_some(1.0))
+        let guess = (guessed && !self.guess.cells.is_empty()).then_some(1.0);
+        let others = || of(all()).map(|pace| pace.max(guess.unwrap_or(0.0)));
+        self.done.get(&kind).copied().and_then(of).or_else(others).or(guess)
     }
 
     /// How long all measurements take that are to come; `guessed`: if nothing was timed yet, the guess is told.
@@ -137,6 +140,18 @@ mod tests {
         forecast.begin(Decode, 2, S(200));
         forecast.end(Decode, 2, true, S(230));
         assert_eq!(forecast.left(true, S(230)), Some(S(30)), "decode is as guessed");
+    }
+
+    #[test]
+    fn quick_prefill_promises_no_quick_decode() {
+        use TestKind::{Decode, Prefill};
+        let mut forecast = Forecast::of(Guess { cells: vec![S(10), S(30)], starts: vec![S(60)] });
+        forecast.add(Prefill, 10.0);
+        forecast.add(Decode, 30.0);
+        forecast.begin(Prefill, 0, S(0));
+        forecast.end(Prefill, 0, true, S(1));
+        assert_eq!(forecast.left(true, S(1)), Some(S(30)));
+        assert_eq!(forecast.left(false, S(1)), Some(S(3)), "in virtual time everything is quick");
     }
 
     #[test]
