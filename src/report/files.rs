@@ -2,7 +2,7 @@
 //! file; and the pace at which they are rewritten during a run.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,13 +29,23 @@ impl Unwritten {
 /// # Errors
 /// The directory is missing, not writable or full; then the file is as it was.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Unwritten> {
+    replace_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`replace`], by one that is written piece by piece.
+///
+/// # Errors
+/// As there, and those of `write`.
+pub fn replace_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), Unwritten> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = (|| {
-        let mut file = anew(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        drop(file);
+        let mut file = BufWriter::with_capacity(1 << 20, anew(&beside)?);
+        write(&mut file)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         std::fs::rename(&beside, path)?;
         sync_parent(path)
     })();

@@ -3,10 +3,11 @@
 //! It decides the layout alone: what is large lies on one line each (a planned cell, the state of a
 //! cell, its judgement), so that the file reads in an editor and differs line by line.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 
 use crate::record::RunRecord;
@@ -17,16 +18,25 @@ pub const FORMAT: u32 = 1;
 /// Levels of nesting that stand on lines of their own.
 const OPEN_LEVELS: usize = 3;
 
-/// Renders a record as JSON, keys in the order of the types.
+/// Writes a record as JSON, keys in the order of the types. It is never whole in memory: with what was seen
+/// of the hardware the text of a large run is larger than its record by far.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(record: &RunRecord, out: &mut impl io::Write) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, Outline::default());
+    record.serialize(&mut serializer)?;
+    out.write_all(b"\n")
+}
+
+/// As [`write`], into memory.
 pub fn render(record: &RunRecord) -> String {
     let mut bytes = Vec::new();
-    let mut serializer = Serializer::with_formatter(&mut bytes, Outline::default());
     // The types have no map with keys that JSON lacks, and memory does not refuse bytes.
-    if record.serialize(&mut serializer).is_err() {
-        return String::new();
+    match write(record, &mut bytes) {
+        Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
+        Err(_) => String::new(),
     }
-    bytes.push(b'\n');
-    String::from_utf8(bytes).unwrap_or_default()
 }
 
 /// Why a record can't be had from a file.
@@ -76,18 +86,35 @@ pub fn read(path: &Path) -> Result<RunRecord, Unreadable> {
     if !path.metadata().map_err(unreadable)?.is_file() {
         return Err(unreadable(std::io::Error::other("it is no file")));
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    parse(path, &text)
+    let open = || File::open(path).map(|file| BufReader::with_capacity(1 << 20, file));
+    parse(path, || open().map_err(unreadable))
 }
 
-fn parse(path: &Path, text: &str) -> Result<RunRecord, Unreadable> {
-    let record: RunRecord = match serde_json::from_str(text) {
+/// The part of a record that says how the rest is to be read.
+#[derive(Deserialize)]
+struct Head {
+    header: HeadFormat,
+}
+
+#[derive(Deserialize)]
+struct HeadFormat {
+    format: u64,
+}
+
+/// Reads from `open`, a second time where that fails. The text is never whole in memory, as in [`write`].
+fn parse<R: io::Read>(
+    path: &Path,
+    open: impl Fn() -> Result<R, Unreadable>,
+) -> Result<RunRecord, Unreadable> {
+    let record: RunRecord = match serde_json::from_reader(open()?) {
         Ok(record) => record,
+        Err(source) if source.is_io() => {
+            return Err(Unreadable::File { path: path.to_owned(), source: source.into() });
+        }
         Err(source) => {
             // Another format rarely reads as this one; then its number says more than the mismatch.
-            let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
-            let found = value.and_then(|value| value["header"]["format"].as_u64());
-            return Err(match found {
+            let head: Option<Head> = serde_json::from_reader(open()?).ok();
+            return Err(match head.map(|head| head.header.format) {
                 Some(found) if found != u64::from(FORMAT) => {
                     Unreadable::Format { path: path.to_owned(), found }
                 }
@@ -223,7 +250,7 @@ mod tests {
     fn a_record_reads_back_as_itself() {
         for record in [fixture::page_with_a_loss(), fixture::every_verdict()] {
             let text = render(&record);
-            assert_eq!(parse(Path::new("record.json"), &text).unwrap(), record);
+            assert_eq!(parse(Path::new("record.json"), || Ok(text.as_bytes())).unwrap(), record);
         }
     }
 
@@ -260,7 +287,9 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_refused_with_a_reason() {
-        let said = |text: &str| parse(Path::new("x.json"), text).unwrap_err().to_string();
+        let said = |text: &str| {
+            parse(Path::new("x.json"), || Ok(text.as_bytes())).unwrap_err().to_string()
+        };
         assert!(
             said("{}").starts_with("x.json is not a record of tokgate: missing field `header`")
         );

@@ -56,7 +56,7 @@ pub const FILES: [&str; 6] =
 /// # Errors
 /// The first file that could not be written; those after it are tried all the same.
 pub fn write_all(dir: &Path, record: &RunRecord, order: &junit::Order) -> Result<(), Unwritten> {
-    let record_file = files::replace(&dir.join(FILES[0]), json::render(record).as_bytes());
+    let record_file = files::replace_with(&dir.join(FILES[0]), |out| json::write(record, out));
     let others = write_rendered(dir, record, order);
     record_file.and(others)
 }
