@@ -205,7 +205,7 @@ fn table(out: &mut Markup, seen: &Telemetry) {
             (cut(&gpu.name, 128)) "</small></th>");
         let with = |value: f64, unit: &str| format!("{} {unit}", print_number(value, 0));
         let mut cell = |value: Option<String>, least: Option<String>| {
-            put!(out, "<td class=\"n\">" (value.unwrap_or_else(|| "—".to_owned())));
+            put!(out, "<td class=\"n\">"(value.unwrap_or_else(|| "—".to_owned())));
             if let Some(least) = least {
                 put!(out, " <small>least " (least) "</small>");
             }
