@@ -135,7 +135,7 @@ fn list_rules(out: &mut Markup, all: &[&Rule]) {
     if all.is_empty() {
         return;
     }
-    put!(out, "<ol class=\"worst\">\n");
+    put!(out, "<ol class=\"worst both\">\n");
     for one in all.iter().take(MOST_RULES) {
         out.tag(match one.held {
             Held::Broken => "<li class=\"fail\">",
@@ -172,7 +172,7 @@ fn worse(out: &mut Markup, comparison: &Comparison) {
     found.sort_by(|a, b| b.2.total_cmp(&a.2));
     put!(
         out,
-        "<section aria-labelledby=\"worse\">\n<h2 id=\"worse\">What is worse</h2>\n<ol class=\"worst\">\n"
+        "<section aria-labelledby=\"worse\">\n<h2 id=\"worse\">What is worse</h2>\n<ol class=\"worst both\">\n"
     );
     let list = |out: &mut Markup, some: &[(usize, usize, f64)]| {
         for (at, line, _) in some {
@@ -186,7 +186,7 @@ fn worse(out: &mut Markup, comparison: &Comparison) {
     list(out, first);
     put!(out, "</ol>\n");
     if !rest.is_empty() {
-        put!(out, "<details><summary>" (rest.len()) " more</summary>\n<ol class=\"worst\">\n");
+        put!(out, "<details><summary>" (rest.len()) " more</summary>\n<ol class=\"worst both\">\n");
         list(out, &rest[..rest.len().min(FOLDED)]);
         put!(out, "</ol>\n");
         if rest.len() > FOLDED {
@@ -265,7 +265,7 @@ fn table(out: &mut Markup, comparison: &Comparison, cells: &[(usize, &Pair)], la
         put!(out, " band");
     }
     put!(out, "\" tabindex=\"0\" role=\"region\" aria-label=\"Figures of cells " (first) " to " (last)
-        "\">\n<table class=\"matrix list compared\">\n<caption>B against A; in parentheses the launches, where they are not told beside the cell.</caption>\n"
+        "\">\n<table class=\"matrix list compared\">\n<caption><span>B against A; in parentheses the launches, where they are not told beside the cell.</span></caption>\n"
         "<thead><tr><th scope=\"col\">metric</th><th scope=\"col\" class=\"n\">A</th>"
         "<th scope=\"col\" class=\"n\">B</th><th scope=\"col\" class=\"n\">B/A</th><th scope=\"col\">90 % interval</th>"
         "<th scope=\"col\">drawn</th><th scope=\"col\">B is</th></tr></thead>\n");

@@ -134,14 +134,14 @@ pub fn strands(out: &mut Markup, strands: &[Strand<'_>], top: f64) {
         }
     }
     for strand in strands {
-        let mut values = thinned(strand.points, most);
-        if let [only] = values[..] {
-            values.push(only);
-        }
+        let values = thinned(strand.points, most);
         let step = (strand.to - strand.from) * WIDTH / values.len().max(1) as f64;
-        let x = |at: usize| strand.from * WIDTH + (at as f64 + 0.5) * step;
-        let drawn: Vec<(f64, f64)> =
-            values.iter().enumerate().map(|(at, value)| (x(at), y(*value))).collect();
+        let x = |at: f64| strand.from * WIDTH + at * step;
+        let drawn: Vec<(f64, f64)> = match values[..] {
+            // What never changed has one point, and is so over all of the time.
+            [only] => vec![(x(0.0), y(only)), (x(1.0), y(only))],
+            _ => (0u32..).zip(&values).map(|(at, v)| (x(f64::from(at) + 0.5), y(*v))).collect(),
+        };
         put!(out, "<polyline class=\"line g" (strand.colour) "\" points=\"");
         out.points(corners(&drawn));
         put!(out, "\"/>");
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(draw(&halves).matches("class=\"part\" points=\"160,0 160,64\"").count(), 1);
         // What never changes is one point.
         let level = draw(&[Strand { points: &[990.0], ..strand(0) }]);
-        assert!(level.contains("points=\"80,32 240,32\""), "{level}");
+        assert!(level.contains("points=\"0,32 320,32\""), "{level}");
         let odd = [Strand { points: &[f32::NAN, f32::INFINITY, -1.0], ..strand(0) }];
         assert!(!draw(&odd).contains("NaN"));
         assert!(draw(&[]).ends_with("</svg>"));

@@ -123,9 +123,7 @@ fn drawings(out: &mut Markup, seen: &[&Telemetry]) {
             gpus.filter_map(move |(line, gpu)| Some((launch, line, of(gpu)?)))
         });
         let lines: Vec<(usize, usize, &Series)> = lines.collect();
-        let a_gpu =
-            if seen.iter().any(|one| one.gpus.len() > 1) { ", a line for each GPU" } else { "" };
-        figure(&mut drawn, quantity, seen.len(), &lines, a_gpu);
+        figure(&mut drawn, quantity, seen.len(), &lines);
     }
     let hosts: [(&'static str, &'static str, Option<f64>, f64, OfHost); 2] = [
         ("host CPU", "%", Some(100.0), 1.0, |one| one.host.cpu.as_ref()),
@@ -136,7 +134,7 @@ fn drawings(out: &mut Markup, seen: &[&Telemetry]) {
         let lines: Vec<(usize, usize, &Series)> =
             lines.filter_map(|(launch, one)| Some((launch, 0, of(one)?))).collect();
         let quantity = Quantity { name, unit, top, of: |_| None, per };
-        figure(&mut drawn, &quantity, seen.len(), &lines, "");
+        figure(&mut drawn, &quantity, seen.len(), &lines);
     }
     if drawn.len() == 0 {
         return;
@@ -144,9 +142,17 @@ fn drawings(out: &mut Markup, seen: &[&Telemetry]) {
     put!(out, "<div class=\"sparks\">\n");
     out.append(&drawn);
     put!(out, "</div>\n");
-    if seen.len() > 1 {
-        put!(out, "<p class=\"note\">Its launches stand beside each other, in their order.</p>\n");
+    put!(out, "<p class=\"note\">Drawn over the time, from 0 at the bottom");
+    if seen.iter().any(|one| one.gpus.len() > 1) {
+        put!(out, ", a line for each GPU");
+        if seen.len() == 1 {
+            put!(out, " in its colour below");
+        }
     }
+    if seen.len() > 1 {
+        put!(out, "; its launches stand beside each other, in their order");
+    }
+    put!(out, ".</p>\n");
 }
 
 fn figure(
@@ -154,7 +160,6 @@ fn figure(
     quantity: &Quantity,
     launches: usize,
     lines: &[(usize, usize, &Series)],
-    more: &str,
 ) {
     if !lines.iter().any(|(_, _, series)| !series.points.is_empty()) {
         return;
@@ -183,7 +188,7 @@ fn figure(
     } else {
         put!(out, (shown(low)) " to " (shown(high)));
     }
-    put!(out, " " (quantity.unit) (more) "</figcaption></figure>\n");
+    put!(out, " " (quantity.unit) "</figcaption></figure>\n");
 }
 
 /// The figures of each GPU, and what held its clocks back.
@@ -193,29 +198,32 @@ fn table(out: &mut Markup, seen: &Telemetry) {
     }
     put!(
         out,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"GPUs\"><table class=\"figures gpus\"><thead><tr><th scope=\"col\">GPU</th><th scope=\"col\" class=\"n\">power</th><th scope=\"col\" class=\"n\">SM clock, least</th><th scope=\"col\" class=\"n\">mean</th><th scope=\"col\" class=\"n\">hottest</th><th scope=\"col\" class=\"n\">busy</th><th scope=\"col\" class=\"n\">memory, most</th><th scope=\"col\">held back</th></tr></thead><tbody>\n"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"GPUs\"><table class=\"figures gpus\"><thead><tr><th scope=\"col\">GPU</th><th scope=\"col\" class=\"n\">power</th><th scope=\"col\" class=\"n\">SM clock</th><th scope=\"col\" class=\"n\">hottest</th><th scope=\"col\" class=\"n\">busy</th><th scope=\"col\" class=\"n\">memory, most</th><th scope=\"col\">held back, of the time</th></tr></thead><tbody>\n"
     );
     for (line, gpu) in seen.gpus.iter().take(MOST_GPUS).enumerate() {
         put!(out, "<tr><th scope=\"row\"><span class=\"swatch g" (line % COLOURS) "\"></span> " (gpu.index) " <small>"
             (cut(&gpu.name, 128)) "</small></th>");
-        let mut cell = |value: Option<String>| {
-            put!(out, "<td class=\"n\">" (value.unwrap_or_else(|| "—".to_owned())) "</td>");
-        };
         let with = |value: f64, unit: &str| format!("{} {unit}", print_number(value, 0));
-        cell(gpu.power.as_ref().map(|it| with(it.mean, "W")));
-        cell(gpu.sm_clock.as_ref().map(|it| with(it.min, "MHz")));
-        cell(gpu.sm_clock.as_ref().map(|it| with(it.mean, "MHz")));
-        cell(gpu.temperature.as_ref().map(|it| with(it.max, "°C")));
-        cell(gpu.utilisation.as_ref().map(|it| with(it.mean, "%")));
-        cell(gpu.memory.as_ref().map(|it| gibibytes(it.max)));
+        let mut cell = |value: Option<String>, least: Option<String>| {
+            put!(out, "<td class=\"n\">"(value.unwrap_or_else(|| "—".to_owned())));
+            if let Some(least) = least {
+                put!(out, " <small>least " (least) "</small>");
+            }
+            put!(out, "</td>");
+        };
+        cell(gpu.power.as_ref().map(|it| with(it.mean, "W")), None);
+        let least = |it: &Series| (it.min < it.mean).then(|| print_number(it.min, 0));
+        let clock = gpu.sm_clock.as_ref();
+        cell(clock.map(|it| with(it.mean, "MHz")), clock.and_then(least));
+        cell(gpu.temperature.as_ref().map(|it| with(it.max, "°C")), None);
+        cell(gpu.utilisation.as_ref().map(|it| with(it.mean, "%")), None);
+        cell(gpu.memory.as_ref().map(|it| gibibytes(it.max)), None);
         let held = reasons(|reason| gpu.throttled.get(&reason).copied().unwrap_or(0.0));
-        let held: Vec<String> = held
-            .into_iter()
-            .map(|(what, share)| {
-                format!("{what} in {} % of the time", print_number(share * 100.0, 0))
-            })
-            .collect();
-        put!(out, "<td>" (held.join("; ")) "</td></tr>\n");
+        put!(out, "<td>");
+        for (what, share) in held {
+            put!(out, "<span class=\"held\">" (what) ", " (print_number(share * 100.0, 0)) " %</span> ");
+        }
+        put!(out, "</td></tr>\n");
     }
     put!(out, "</tbody></table></div>\n");
     if let Some(more) = seen.gpus.len().checked_sub(MOST_GPUS).filter(|more| *more > 0) {
