@@ -307,8 +307,8 @@ mod tests {
         assert_eq!(
             words(outcome).unwrap(),
             "8 GPUs · 5 000 W · 98 % busy · SM clock 1 290 to 1 980 MHz · 91 °C and 131.2 GiB at most · \
-             at its power cap in up to 30 % of the time · throttled by heat in up to 62 % of the \
-             time · host CPU 12 %"
+             at its power cap in up to 30 % of the time · throttled by heat in up to 62 % of the time \
+             · host CPU 12 %"
         );
         let readings = readings(outcome);
         let named: Vec<(&str, f64)> = readings.iter().map(|it| (it.name, it.value)).collect();
