@@ -1,13 +1,15 @@
-//! Ten thousand cells: how long `tokgate report` takes, how much memory, and how large each file is.
+//! Ten thousand cells: how much processor time `tokgate report` takes, how much memory, and how large each file is.
 //!
 //! `cargo bench --bench reports` runs a small suite in virtual time, makes a record of 10 000 cells out of it and renders
-//! all its reports, once without telemetry and once with that of 8 GPUs. It ends with an error beyond 5 s, 500 MB, or what the readers of a file take.
+//! all its reports, once without telemetry and once with that of 8 GPUs. It ends with an error beyond 5 s, 500 MB, or what the readers of a
+//! file take. On two shared cores `tokgate report` took 3.1 s and 258 MB of a record without telemetry; report.html had
+//! 9.5 MB and junit.xml 12.7 MB.
 
 use std::error::Error;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -154,11 +156,10 @@ fn watch(record: &mut Value, gpus: u32) {
     }
 }
 
-/// Runs a command to its end: how long it took, and the most memory that it had. The system counts what this
-/// process had at that time for the child's, so it must not be much.
+/// Runs a command to its end: how much processor time it took, which others on the machine hardly change, and the most
+/// memory that it had. The system counts what this process had at that time for the child's, so it must not be much.
 #[allow(unsafe_code)]
 fn child(command: &mut Command) -> Result<(Duration, u64), Box<dyn Error>> {
-    let began = Instant::now();
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let pid = i32::try_from(child.id())?;
     let mut status = 0;
@@ -172,5 +173,10 @@ fn child(command: &mut Command) -> Result<(Duration, u64), Box<dyn Error>> {
     if !status.success() {
         return Err(format!("{command:?}: {status}").into());
     }
-    Ok((began.elapsed(), u64::try_from(usage.ru_maxrss)? * 1024))
+    let spent = |of: libc::timeval| {
+        let micros = of.tv_sec * 1_000_000 + of.tv_usec;
+        Duration::from_micros(micros.unsigned_abs())
+    };
+    let time = spent(usage.ru_utime) + spent(usage.ru_stime);
+    Ok((time, u64::try_from(usage.ru_maxrss)? * 1024))
 }
