@@ -37,3 +37,38 @@ for (const [look, options] of Object.entries(LOOKS)) {
       }));
   }
 }
+
+test("hardware: hostile names are text, and stay in their column", () =>
+  opened("hardware", DESK, async (page) => {
+    const panel = await meanwhile(page, 2);
+    const seen = await panel.evaluate((panel) => ({
+      text: panel.textContent,
+      foreign: [...panel.querySelectorAll("script, img, iframe, foreignObject")].length,
+      svg: [...panel.querySelectorAll("svg")].filter((svg) => !["gauge", "spark"].includes(svg.getAttribute("class"))).length,
+      wide: [...panel.querySelectorAll(".gpus th small")].map((name) => name.scrollWidth - name.clientWidth),
+    }));
+    for (const said of ["</small><script>alert(13)</script>", "<svg onload=alert(14)>&amp;", "</p><img src=x onerror=alert(15)>", "</p><iframe src=javascript:alert(16)>"]) {
+      assert.ok(seen.text.includes(said), `${said} is shown as it is written`);
+    }
+    assert.deepEqual([seen.foreign, seen.svg], [0, 0]);
+    assert.ok(seen.wide.length === 4 && seen.wide.every((more) => more <= 0), `${seen.wide}`);
+    assert.doesNotMatch(seen.text, /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/);
+  }));
+
+test("hardware: eight GPUs are told side by side, each in two lines or so, and on paper", () =>
+  opened("hardware", { ...DESK, viewport: PAPER }, async (page) => {
+    const panel = await meanwhile(page, 1);
+    const rows = panel.locator(".gpus tbody tr");
+    assert.equal(await rows.count(), 8);
+    assert.match(await rows.nth(3).innerText(), /least 1 28\d[\s\S]*91 °C[\s\S]*throttled by heat, 62 %/);
+    const heights = await rows.evaluateAll((all) => all.map((row) => row.getBoundingClientRect().height));
+    assert.ok(heights.every((height) => height < 60), `${heights}`);
+    assert.equal(await panel.locator("figure", { hasText: "SM clock" }).locator("polyline.line").count(), 8);
+    await panel.locator(".close").click();
+    await page.emulateMedia({ media: "print" });
+    const printed = page.locator(".cell.eye");
+    assert.ok(await printed.first().locator("figure", { hasText: "SM clock" }).isVisible(), "what needs an eye is on paper, drawings and all");
+    const edges = await printed.locator("figure, table").evaluateAll((all) => all.map((it) => it.getBoundingClientRect().right));
+    assert.ok(edges.length > 0 && edges.every((edge) => edge <= PAPER.width), `${edges} on ${PAPER.width}`);
+    await shot(page, "hardware-print", { fullPage: true });
+  }));
