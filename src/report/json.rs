@@ -29,7 +29,7 @@ pub fn write(record: &RunRecord, out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// As [`write`], into memory.
+/// As [`write()`], into memory.
 pub fn render(record: &RunRecord) -> String {
     let mut bytes = Vec::new();
     // The types have no map with keys that JSON lacks, and memory does not refuse bytes.
